@@ -13,6 +13,7 @@ A case is MODEL-CHANNELSxSIDE-bBATCH, for example resnet34-3x224-b96.
 import argparse
 import collections
 import dataclasses
+import functools
 import re
 import subprocess
 
@@ -57,9 +58,10 @@ class Launch:
         return max(moved / limits.memory, self.operations / limits.operations[precision])
 
 
-def launches_of(case):
-    """Counts the launches of a case. They do not depend on the precision, which says how the factors
-    of products are rounded after they have been read."""
+@functools.cache
+def launches_of(case, precision):
+    """Counts the launches of a case. They are the same in f32 and tf32, where only the factors of
+    products are rounded, after they have been read."""
     match = re.fullmatch(r"(\w+)-(\d+)x(\d+)-b(\d+)", case)
     if not match:
         raise SystemExit(f"{case} is no case; say {CASE}")
@@ -67,7 +69,7 @@ def launches_of(case):
     classes = 1000 if int(side) >= 224 else 10
     done = subprocess.run(
         [systems.program("bench/launches"), f"--model={model}", f"--channels={channels}",
-         f"--side={side}", f"--batch={batch}", f"--classes={classes}"],
+         f"--side={side}", f"--batch={batch}", f"--classes={classes}", f"--precision={precision}"],
         stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
@@ -126,11 +128,11 @@ def main():
     comparisons = results.Comparisons("devices")
     for case in options.case.split(","):
         print(case)
-        launches, batch = launches_of(case)
         rows = []
         for precision in options.precision.split(","):
             if precision not in _OPERATIONS:
                 raise SystemExit(f"{precision} is no precision; say f32, tf32 or bf16")
+            launches, batch = launches_of(case, "bf16" if precision == "bf16" else "f32")
             rows += count(case, launches, batch, precision, comparisons)
         results.print_table(["precision", "kernel", "launches", "GB read", "GB written", "GFLOP",
                              *(f"{device}, ms" for device in DEVICES)], rows)

@@ -46,7 +46,7 @@ TrainingStep::TrainingStep(std::unique_ptr<Device<float>> device,
   model_->Initialise(1);
   MakeBatch();
   for (const Parameter<float>* parameter : model_->parameters()) {
-    std::vector<DeviceMatrix<float>>& slots = slots_.emplace_back();
+    std::vector<DeviceArray<float>>& slots = slots_.emplace_back();
     for (int i = 0; i < SlotCount(rule_); ++i) {
       slots.emplace_back(device_->memory(), 1, parameter->values.size());
       device_->memory().SetZero(slots.back().data(), slots.back().bytes());

@@ -13,7 +13,7 @@
 #include "common/update_rule.h"
 #include "worker/nn/accelerators.h"
 #include "worker/nn/device.h"
-#include "worker/nn/device_matrix.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/matrix.h"
 #include "worker/nn/model.h"
 
@@ -48,7 +48,7 @@ class TrainingStep {
   Matrix<float> images_;
   std::vector<double> targets_;
   const Optimizer rule_ = Adam();
-  std::vector<std::vector<DeviceMatrix<float>>> slots_;  // for each parameter
+  std::vector<std::vector<DeviceArray<float>>> slots_;  // for each parameter
   uint64_t updates_ = 0;
 };
 

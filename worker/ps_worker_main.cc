@@ -95,8 +95,9 @@ ABSL_FLAG(std::string, device, "cpu",
           "only from these devices.");
 ABSL_FLAG(
     std::string, precision, "",
-    "Precision of the inputs of matrix products on a CUDA device: f32, tf32 or bf16. Default: "
-    "tf32 on a CUDA device, f32 on the processor.");
+    "Precision of F32 jobs on a CUDA device. f32; tf32: the inputs of matrix products have 11 "
+    "significant bits; bf16: activations and gradients by them have 8. Parameters are always f32. "
+    "Default: tf32 on a CUDA device, f32 on the processor.");
 ABSL_FLAG(bool, cudnn, true, "Compute convolutions on a CUDA device by cuDNN, if it is installed.");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "Overrides the job file's seed.");
 ABSL_FLAG(absl::optional<uint32_t>, batch_size, absl::nullopt,

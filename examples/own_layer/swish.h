@@ -32,7 +32,7 @@ class Swish : public Layer<T> {
   Swish(const CustomLayerOptions& options, T slope, Device<T>& device)
       : Layer<T>(options.name, device, options.input, options.input),
         slope_(slope),
-        output_(device.memory()) {}
+        output_(device) {}
 
   const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
     output_.Resize(input.rows(), input.cols());

@@ -29,6 +29,7 @@ _OPTIONS = [
     "--extended-lambda",
     "--expt-relaxed-constexpr",
     "--fmad=false",
+    "-lineinfo",  # profilers show lines of the sources
     "-Xcompiler=-fPIC,-Wall,-ffp-contract=off",
     "-DSYNCGRADS_CUDA_VERSION=" + CUDA_VERSION,  # another toolkit recompiles
 ]

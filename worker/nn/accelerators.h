@@ -11,12 +11,12 @@
 
 namespace syncgrads {
 
-// How float32 matrix products round their factors (mixed precision). Sums and all other
-// operations stay in float32. Products of float64 are always float64.
+// The precision of float32 jobs (mixed precision). Parameters, their gradients and sums are always
+// float32. Jobs of float64 are always computed in float64.
 enum class MatrixPrecision {
   kF32,
-  kTf32,  // 10 bits of fraction, 8 of exponent
-  kBf16,  // 7 bits of fraction, 8 of exponent
+  kTf32,  // factors of matrix products have 10 bits of fraction, 8 of exponent
+  kBf16,  // activations, gradients by them, and factors have 7 bits of fraction, 8 of exponent
 };
 
 // Finds the accelerators of this machine and creates devices on them. Thread-safe.

@@ -24,10 +24,10 @@ BatchNorm<T>::BatchNorm(const std::string& name, Device<T>& device, const Shape&
                                              /*trained=*/false)),
       scale_(device.memory(), 1, input.channels),
       shift_(device.memory(), 1, input.channels),
-      correction_(device.memory()),
+      correction_(device),
       mean_(device.memory(), 1, input.channels),
       variance_(device.memory(), 1, input.channels),
-      output_(device.memory()) {
+      output_(device) {
   Initialise(0);
 }
 

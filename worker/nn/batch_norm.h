@@ -88,8 +88,8 @@ class BatchNorm : public Layer<T> {
   Matrix<T> host_variance_;
   Matrix<T> host_scale_;
   Matrix<T> host_shift_;
-  DeviceMatrix<T> scale_;
-  DeviceMatrix<T> shift_;
+  DeviceArray<T> scale_;
+  DeviceArray<T> shift_;
   DeviceMatrix<T> correction_;
   // See AddResidual.
   const DeviceMatrix<T>* residual_ = nullptr;
@@ -98,8 +98,8 @@ class BatchNorm : public Layer<T> {
   // otherwise the running statistics.
   bool of_batch_ = false;
   Activation activation_ = Activation::kIdentity;
-  DeviceMatrix<T> mean_;
-  DeviceMatrix<T> variance_;
+  DeviceArray<T> mean_;
+  DeviceArray<T> variance_;
   DeviceMatrix<T> output_;
 };
 

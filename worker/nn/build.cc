@@ -62,9 +62,7 @@ template <typename T>
 class Builder {
  public:
   Builder(const CustomLayers& custom, Device<T>& device)
-      : custom_(custom),
-        device_(device),
-        buffers_(std::make_shared<GradientBuffers<T>>(device.memory())) {}
+      : custom_(custom), device_(device), buffers_(std::make_shared<GradientBuffers<T>>(device)) {}
 
   absl::StatusOr<std::unique_ptr<Chain<T>>> BuildChain(const std::string& name, const Layers& specs,
                                                        const Shape& input) {

@@ -17,7 +17,7 @@ Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
       layers_(std::move(layers)),
       layer_inputs_(layers_.size()),
       buffers_(buffers != nullptr ? std::move(buffers)
-                                  : std::make_shared<GradientBuffers<T>>(device.memory())) {
+                                  : std::make_shared<GradientBuffers<T>>(device)) {
   for (const auto& layer : layers_) {
     forward_names_.push_back(InternTraceName(absl::StrCat("forward ", layer->name())));
     backward_names_.push_back(InternTraceName(absl::StrCat("backward ", layer->name())));

@@ -26,8 +26,8 @@ Conv2d<T>::Conv2d(const std::string& name, Device<T>& device, const Window& wind
       weight_(Parameter<T>::Array(
           device.memory(), absl::StrCat(name, ".weight"),
           {options.outputs, window.input.channels, window.height, window.width})),
-      packed_(device.memory()),
-      output_(device.memory()) {
+      packed_(device),
+      output_(device) {
   if (options_.bias)
     bias_ = Parameter<T>::Vector(device.memory(), absl::StrCat(name, ".bias"), options.outputs);
 }

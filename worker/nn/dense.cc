@@ -23,7 +23,8 @@ Dense<T>::Dense(const std::string& name, Device<T>& device, const Shape& input,
                 const DenseOptions& options)
     : Layer<T>(name, device, input, Shape::Flat(options.outputs)),
       options_(options),
-      output_(device.memory()) {
+      packed_(device),
+      output_(device) {
   if (options_.torch_names) {
     kernel_ =
         Parameter<T>::Array(device.memory(), absl::StrCat(name, ".weight"), {outputs(), inputs()});
@@ -48,7 +49,8 @@ Affine<T> Dense<T>::layer() {
           kernel_.device_values(),
           options_.torch_names,
           bias_.device_values(),
-          options_.activation};
+          options_.activation,
+          &packed_};
 }
 
 template <typename T>

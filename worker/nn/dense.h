@@ -52,6 +52,7 @@ class Dense : public Layer<T> {
   const DenseOptions options_;
   Parameter<T> kernel_;
   Parameter<T> bias_;
+  DeviceMatrix<T> packed_;  // see Affine
   DeviceMatrix<T> output_;
 };
 

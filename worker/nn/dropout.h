@@ -18,7 +18,7 @@ class Dropout : public Layer<T> {
  public:
   // `rate` is at least 0 and below 1.
   Dropout(const std::string& name, Device<T>& device, const Shape& input, double rate)
-      : Layer<T>(name, device, input, input), rate_(rate), output_(device.memory()) {}
+      : Layer<T>(name, device, input, input), rate_(rate), output_(device) {}
 
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,

@@ -15,7 +15,7 @@ template <typename T>
 class Flatten : public Layer<T> {
  public:
   Flatten(const std::string& name, Device<T>& device, const Shape& input)
-      : Layer<T>(name, device, input, Shape::Flat(input.size())), output_(device.memory()) {}
+      : Layer<T>(name, device, input, Shape::Flat(input.size())), output_(device) {}
 
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   void Backward(const DeviceMatrix<T>& input, DeviceMatrix<T>& output_gradient,

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/nn/device.h"
 #include "worker/nn/device_matrix.h"
-#include "worker/nn/device_memory.h"
 
 namespace syncgrads {
 
@@ -19,8 +19,8 @@ namespace syncgrads {
 template <typename T>
 class GradientBuffers {
  public:
-  // `memory` must outlive this object.
-  explicit GradientBuffers(DeviceMemory& memory) : memory_(memory) {}
+  // `device` must outlive this object.
+  explicit GradientBuffers(Device<T>& device) : device_(device) {}
 
   // A buffer that is taken as long as this object exists. Its size and contents are unspecified at
   // first.
@@ -41,13 +41,13 @@ class GradientBuffers {
 
  private:
   DeviceMatrix<T> Take() {
-    if (free_.empty()) return DeviceMatrix<T>(memory_);
+    if (free_.empty()) return DeviceMatrix<T>(device_);
     DeviceMatrix<T> taken = std::move(free_.back());
     free_.pop_back();
     return taken;
   }
 
-  DeviceMemory& memory_;
+  Device<T>& device_;
   std::vector<DeviceMatrix<T>> free_;
 };
 

@@ -11,8 +11,8 @@ namespace syncgrads {
 
 // A matrix product: c = a b or, if `accumulate`, c += a b. a is rows x inner, b is inner x
 // columns. All matrices are row-major; a stride is the distance between two rows in memory, in
-// elements.
-template <typename T>
+// elements. a and b are of type T.
+template <typename T, typename Result = T>
 struct MatrixProduct {
   int64_t rows = 0;     // of c
   int64_t columns = 0;  // of c
@@ -23,21 +23,23 @@ struct MatrixProduct {
   const T* b = nullptr;
   int64_t b_stride = 0;
   bool transpose_b = false;  // in memory, b is columns x inner
-  T* c = nullptr;
+  Result* c = nullptr;
   int64_t c_stride = 0;
   bool accumulate = false;
 };
 
-// The products of a dense layer, forward and backward.
-template <typename T>
-MatrixProduct<T> OutputOf(const Affine<T>& layer, int64_t samples, const T* input, T* output) {
-  MatrixProduct<T> product;
+// The products of a dense layer, forward and backward. `kernel` is the kernel of the layer, of type
+// S as the activations.
+template <typename T, typename S>
+MatrixProduct<S> OutputOf(const Affine<T>& layer, const S* kernel, int64_t samples, const S* input,
+                          S* output) {
+  MatrixProduct<S> product;
   product.rows = samples;
   product.columns = layer.outputs;
   product.inner = layer.inputs;
   product.a = input;
   product.a_stride = layer.inputs;
-  product.b = layer.kernel;
+  product.b = kernel;
   product.b_stride = layer.transposed ? layer.inputs : layer.outputs;
   product.transpose_b = layer.transposed;
   product.c = output;
@@ -45,12 +47,12 @@ MatrixProduct<T> OutputOf(const Affine<T>& layer, int64_t samples, const T* inpu
   return product;
 }
 
-template <typename T>
-MatrixProduct<T> KernelGradientOf(const Affine<T>& layer, int64_t samples, const T* input,
-                                  const T* output_gradient, T* gradient) {
+template <typename T, typename S>
+MatrixProduct<S, T> KernelGradientOf(const Affine<T>& layer, int64_t samples, const S* input,
+                                     const S* output_gradient, T* gradient) {
   // The kernel's gradient is input^T output_gradient. If the kernel is transposed, so is its
   // gradient: output_gradient^T input.
-  MatrixProduct<T> product;
+  MatrixProduct<S, T> product;
   product.rows = layer.transposed ? layer.outputs : layer.inputs;
   product.columns = layer.transposed ? layer.inputs : layer.outputs;
   product.inner = samples;
@@ -64,16 +66,16 @@ MatrixProduct<T> KernelGradientOf(const Affine<T>& layer, int64_t samples, const
   return product;
 }
 
-template <typename T>
-MatrixProduct<T> InputGradientOf(const Affine<T>& layer, int64_t samples, const T* output_gradient,
-                                 T* gradient) {
-  MatrixProduct<T> product;
+template <typename T, typename S>
+MatrixProduct<S> InputGradientOf(const Affine<T>& layer, const S* kernel, int64_t samples,
+                                 const S* output_gradient, S* gradient) {
+  MatrixProduct<S> product;
   product.rows = samples;
   product.columns = layer.inputs;
   product.inner = layer.outputs;
   product.a = output_gradient;
   product.a_stride = layer.outputs;
-  product.b = layer.kernel;
+  product.b = kernel;
   product.b_stride = layer.transposed ? layer.inputs : layer.outputs;
   product.transpose_b = !layer.transposed;
   product.c = gradient;

@@ -9,7 +9,7 @@ MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input, const std
                                     /*trained=*/false)),
       maximum_(Parameter<T>::Vector(device.memory(), name + "/maximum", input.size(),
                                     /*trained=*/false)),
-      output_(device.memory()) {}
+      output_(device) {}
 
 template <typename T>
 const DeviceMatrix<T>& MinMaxScaling<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {

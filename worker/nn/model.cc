@@ -13,9 +13,9 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
       states_(chain_->states()),
       parameter_arrays_(device().memory(), parameters_),
       state_arrays_(device().memory(), states_),
-      input_(device().memory()),
-      ahead_(device().memory()),
-      output_gradient_(device().memory()),
+      input_(device()),
+      ahead_(device()),
+      output_gradient_(device()),
       targets_(device().memory()),
       total_loss_(device().memory(), 1, 1) {
   for (size_t i = 0; i < parameters_.size(); ++i) positions_[parameters_[i]] = i;
@@ -72,9 +72,7 @@ template <typename T>
 absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready) {
   // Layers overwrite the gradient, so they get a copy.
-  output_gradient_.Resize(output_gradient.rows(), output_gradient.cols());
-  device().memory().Upload(output_gradient.data(), output_gradient_.bytes(),
-                           output_gradient_.data());
+  output_gradient_.Upload(output_gradient);
   return QueueBackward(ready);
 }
 
@@ -82,19 +80,15 @@ template <typename T>
 void Model<T>::BringAhead(const Matrix<T>& input) {
   DeviceMemory& memory = device().memory();
   if (memory.is_host() || !memory.status().ok()) return;
-  ahead_.Resize(input.rows(), input.cols());
+  ahead_.UploadBeside(input);
   is_ahead_ = memory.status().ok();
-  if (is_ahead_) {
-    memory.UploadBeside(input.data(), ahead_.bytes(), ahead_.data());
-  } else {
-    memory.ForgetExhaustion();
-  }
+  if (!is_ahead_) memory.ForgetExhaustion();
 }
 
 template <typename T>
 void Model<T>::ForgetAhead() {
   is_ahead_ = false;
-  ahead_ = DeviceMatrix<T>(device().memory());
+  ahead_ = DeviceMatrix<T>(device());
 }
 
 template <typename T>
@@ -104,6 +98,7 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
   if (std::exchange(is_ahead_, false)) {
     std::swap(input_, ahead_);
+    input_.Arrive();
   } else {
     input_.Bring(input);
   }

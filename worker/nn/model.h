@@ -120,10 +120,10 @@ class Model {
   bool is_ahead_ = false;
   Matrix<T> outputs_;
   DeviceMatrix<T> output_gradient_;
-  DeviceMatrix<double> targets_;
-  DeviceMatrix<double> total_loss_;  // one number
-  bool has_penalties_ = false;       // whether TakeLoss must take penalties from the device
-  double custom_loss_ = 0;           // the sum of custom losses, computed on the host
+  DeviceArray<double> targets_;
+  DeviceArray<double> total_loss_;  // one number
+  bool has_penalties_ = false;      // whether TakeLoss must take penalties from the device
+  double custom_loss_ = 0;          // the sum of custom losses, computed on the host
 };
 
 extern template class Model<float>;

@@ -11,12 +11,18 @@
 
 namespace syncgrads {
 
+// An activation, or the gradient of the loss by one, as a device stores it in its memory. Only the
+// device knows the type, and converts addresses of Stored<T>. The processor's is T. Parameters,
+// their gradients and statistics are always T.
+template <typename T>
+struct Stored;
+
 // Where a backward pass puts the gradients by the parameters and by the input of a layer.
 template <typename T>
 struct LayerGradients {
-  T* weights = nullptr;  // in the layout of the weights
-  T* bias = nullptr;     // null if the layer has no bias
-  T* input = nullptr;    // null: not needed
+  T* weights = nullptr;        // in the layout of the weights
+  T* bias = nullptr;           // null if the layer has no bias
+  Stored<T>* input = nullptr;  // null: not needed
 };
 
 // The statistics of a batch, one number for each channel.
@@ -42,7 +48,7 @@ struct Normalisation {
   const T* variance = nullptr;
   const T* scale = nullptr;
   const T* shift = nullptr;
-  const T* residual = nullptr;  // rows x channels; null: none
+  const Stored<T>* residual = nullptr;  // rows x channels; null: none
   Activation activation = Activation::kIdentity;
 };
 

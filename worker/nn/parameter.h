@@ -11,7 +11,7 @@
 
 #include "common/dtype.h"
 #include "common/layout.h"
-#include "worker/nn/device_matrix.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/host_matrix.h"
 
 namespace syncgrads {
@@ -70,8 +70,8 @@ struct Parameter {
     values = std::move(moved);
     if (gradient.size() != 0) PlaceGradient(host_gradient);
     if (mirror_ == nullptr) return;
-    mirror_->values = DeviceMatrix<T>();
-    mirror_->gradient = DeviceMatrix<T>();
+    mirror_->values = DeviceArray<T>();
+    mirror_->gradient = DeviceArray<T>();
     mirror_->at_values = device_values;
     mirror_->at_gradient = device_gradient;
   }
@@ -119,8 +119,8 @@ struct Parameter {
   struct Mirror {
     DeviceMemory& memory;
     // The device's memory, until MoveTo.
-    DeviceMatrix<T> values;
-    DeviceMatrix<T> gradient;
+    DeviceArray<T> values;
+    DeviceArray<T> gradient;
     T* at_values;
     T* at_gradient;
   };
@@ -134,8 +134,8 @@ struct Parameter {
     if (trained) parameter.gradient = HostMatrix<T>(memory, rows, columns);
     if (memory.is_host()) return parameter;
     parameter.mirror_ = std::make_unique<Mirror>(Mirror{
-        memory, DeviceMatrix<T>(memory, rows, columns),
-        trained ? DeviceMatrix<T>(memory, rows, columns) : DeviceMatrix<T>(), nullptr, nullptr});
+        memory, DeviceArray<T>(memory, rows, columns),
+        trained ? DeviceArray<T>(memory, rows, columns) : DeviceArray<T>(), nullptr, nullptr});
     parameter.mirror_->at_values = parameter.mirror_->values.data();
     parameter.mirror_->at_gradient = parameter.mirror_->gradient.data();
     return parameter;

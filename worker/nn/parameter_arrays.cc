@@ -18,8 +18,8 @@ ParameterArrays<T>::ParameterArrays(DeviceMemory& memory,
   }
   if (size == 0) return;
   if (!memory.is_host()) {
-    device_values_ = DeviceMatrix<T>(memory, 1, size);
-    if (trained) device_gradients_ = DeviceMatrix<T>(memory, 1, size);
+    device_values_ = DeviceArray<T>(memory, 1, size);
+    if (trained) device_gradients_ = DeviceArray<T>(memory, 1, size);
     if (!memory.status().ok()) return;
     // The gaps between parameters are copied too.
     memory.SetZero(device_values_.data(), device_values_.bytes());

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/nn/device_matrix.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/host_matrix.h"
 #include "worker/nn/parameter.h"
@@ -42,7 +42,7 @@ class ParameterArrays {
   // Empty if there are no parameters, or if the device had no room.
   HostMatrix<T> values_, gradients_;
   // Empty if the device's memory is the host's.
-  DeviceMatrix<T> device_values_, device_gradients_;
+  DeviceArray<T> device_values_, device_gradients_;
 };
 
 extern template class ParameterArrays<float>;

@@ -14,7 +14,7 @@ MaxPool<T>::MaxPool(const std::string& name, Device<T>& device, const Window& wi
     : Layer<T>(name, device, window.input, OutputOf(window)),
       window_(window),
       chosen_(device.memory()),
-      output_(device.memory()) {}
+      output_(device) {}
 
 template <typename T>
 const DeviceMatrix<T>& MaxPool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {
@@ -40,7 +40,7 @@ AveragePool<T>::AveragePool(const std::string& name, Device<T>& device, const Wi
     : Layer<T>(name, device, window.input,
                flat ? Shape::Flat(OutputOf(window).size()) : OutputOf(window)),
       window_(window),
-      output_(device.memory()) {}
+      output_(device) {}
 
 template <typename T>
 const DeviceMatrix<T>& AveragePool<T>::Forward(const Pass&, const DeviceMatrix<T>& input) {

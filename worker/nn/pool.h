@@ -22,7 +22,7 @@ class MaxPool : public Layer<T> {
 
  private:
   const Window window_;
-  DeviceMatrix<int32_t> chosen_;
+  DeviceArray<int32_t> chosen_;
   DeviceMatrix<T> output_;
 };
 

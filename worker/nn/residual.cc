@@ -43,7 +43,7 @@ Residual<T>::Residual(const std::string& name, Device<T>& device, std::unique_pt
       shortcut_(std::move(shortcut)),
       norm_(LastNorm(*body_)),
       activation_(activation),
-      output_(device.memory()) {}
+      output_(device) {}
 
 template <typename T>
 std::vector<Parameter<T>*> Residual<T>::parameters() {

@@ -104,7 +104,7 @@ std::string DescriptionOf(const DeviceChoice& choice) {
                           "slower",
                           libraries);
     case MatrixPrecision::kBf16:
-      return absl::StrCat(device, ", matrix products of F32 jobs in bf16", libraries);
+      return absl::StrCat(device, ", F32 jobs with activations in bf16", libraries);
   }
   return device;
 }

@@ -234,7 +234,7 @@ bool ModelOptimizer<T>::Keep(size_t i) {
   const int64_t elements = states_.back().offset + parameters_.back()->values.size();
   try {
     while (room_.size() < 1 + slots_.size()) {
-      DeviceMatrix<T> room(memory(), 1, elements);
+      DeviceArray<T> room(memory(), 1, elements);
       if (room.data() == nullptr) {
         memory().ForgetExhaustion();
         return false;

@@ -14,7 +14,7 @@
 #include "common/optim/optimizer.h"
 #include "common/update_rule.h"
 #include "worker/nn/device.h"
-#include "worker/nn/device_matrix.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/parameter.h"
 
@@ -148,7 +148,7 @@ class ModelOptimizer {
   std::vector<Parameter<T>> slots_;
   std::vector<State> states_;  // by parameter
   // Memory for the copies of Keep: the values of all parameters, then each slot.
-  std::vector<DeviceMatrix<T>> room_;
+  std::vector<DeviceArray<T>> room_;
   // The parameters that Keep has copied.
   std::vector<Kept> kept_;
   // The last download that has been queued.

@@ -15,7 +15,7 @@
 #include "proto/job.pb.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/nn/device.h"
-#include "worker/nn/device_matrix.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/parameter.h"
 
 namespace syncgrads {
@@ -69,7 +69,7 @@ class ParameterAverage {
   Device<T>& device_;
   const std::vector<Parameter<T>*> parameters_;
   std::vector<Parameter<T>> averages_;  // by parameter
-  DeviceMatrix<T> room_;                // as large as the largest parameter
+  DeviceArray<T> room_;                 // as large as the largest parameter
   bool changed_ = false;                // since the last Fetch
 };
 

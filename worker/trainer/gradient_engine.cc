@@ -87,7 +87,7 @@ class ModelGradientEngine final : public GradientEngine {
   Matrix<T> features_;
   std::vector<double> targets_;
   // By parameter: the sum of the gradients of the parts so far.
-  std::vector<DeviceMatrix<T>> accumulated_;
+  std::vector<DeviceArray<T>> accumulated_;
   // Downloads of gradients in flight, with the numbers of their parameters.
   std::deque<std::pair<size_t, DeviceMemory::Download>> downloads_;
 };
@@ -237,7 +237,7 @@ absl::Status ModelGradientEngine<T>::TakeGradient(size_t i, bool first, bool las
   T* gradient = parameter.device_gradient();
   const int64_t size = parameter.values.size();
   if (!first) {
-    model_.device().Add(Activation::kIdentity, size, gradient, accumulated_[i].data(), gradient);
+    model_.device().Accumulate(size, accumulated_[i].data(), gradient);
   }
   if (!last) {
     while (accumulated_.size() < model_.parameters().size()) accumulated_.emplace_back(memory());

@@ -236,7 +236,7 @@ class Square : public Layer<T> {
   Square(const CustomLayerOptions& options, Device<T>& device)
       : Layer<T>(options.name, device, options.input, options.input),
         factor_(static_cast<T>(options.settings.at("factor"))),
-        output_(device.memory()) {}
+        output_(device) {}
 
   const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
     output_.Resize(input.rows(), input.cols());

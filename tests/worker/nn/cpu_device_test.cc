@@ -23,6 +23,8 @@ TEST_P(CpuDeviceTest, ConvolutionAgreesWithAPlainLoop) {
   }
 }
 
+TEST_P(CpuDeviceTest, NumbersAreStoredExactly) { ExpectNumbersAreStoredRounded(device_); }
+
 TEST_P(CpuDeviceTest, PoolingAgreesWithAPlainLoop) { ExpectPoolingAgreesWithAPlainLoop(device_); }
 
 TEST_P(CpuDeviceTest, MaxPoolingHandsOnANan) { ExpectMaxPoolingHandsOnANan(device_); }

@@ -22,6 +22,9 @@ std::vector<ConvolutionSize> ConvolutionSizes();
 void ExpectConvolutionAgreesWithAPlainLoop(const ConvolutionSize& size, Device<float>& device);
 void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& size,
                                                        Device<float>& device);
+// Numbers that are stored and loaded again, including ties, subnormals, infinities and NaNs, are
+// those that the device's type of storage rounds to.
+void ExpectNumbersAreStoredRounded(Device<float>& device);
 void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device);
 void ExpectMaxPoolingHandsOnANan(Device<float>& device);
 // Dense layers of any size, forward and backward, with kernels that are transposed or not. `error`

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,21 +26,20 @@ struct NormSize {
 // A batch normalisation in double precision.
 class NormReference {
  public:
-  NormReference(const NormSize& size, double epsilon)
+  NormReference(const NormSize& size, double epsilon, const Device<float>& device)
       : size_(size),
-        input_(RandomNumbers(size.rows * size.channels, 1)),
-        scale_(RandomNumbers(size.channels, 2)),
-        shift_(RandomNumbers(size.channels, 3)),
+        input_(RandomNumbers(device, size.rows * size.channels, 1)),
+        scale_(RandomNumbers(device, size.channels, 2)),
+        shift_(RandomNumbers(device, size.channels, 3)),
         mean_(size.channels),
         variance_(size.channels),
         deviation_(size.channels) {
-    // The input is what a float can represent.
-    for (double& number : input_) number = static_cast<float>(number + size.mean);
+    for (double& number : input_) number = Storable(device, number + size.mean);
     ForEach([this](int64_t i, int64_t c) { mean_[c] += input_[i] / Rows(); });
     ForEach(
         [this](int64_t i, int64_t c) { variance_[c] += Square(input_[i] - mean_[c]) / Rows(); });
     for (int64_t c = 0; c < size.channels; ++c) deviation_[c] = std::sqrt(variance_[c] + epsilon);
-    if (size.has_residual) residual_ = RandomNumbers(size.rows * size.channels, 4);
+    if (size.has_residual) residual_ = RandomNumbers(device, size.rows * size.channels, 4);
     output_.resize(input_.size());
     ForEach([this](int64_t i, int64_t c) {
       const double value = Normalised(i, c) * scale_[c] + shift_[c];
@@ -88,13 +89,13 @@ class NormReference {
 void ExpectBatchNormAgrees(const NormSize& size, Device<float>& device) {
   SCOPED_TRACE(absl::StrCat(size.rows, "x", size.channels, " around ", size.mean));
   constexpr double kEpsilon = 1e-5, kMomentum = 0.25;
-  const NormReference reference(size, kEpsilon);
+  const NormReference reference(size, kEpsilon, device);
   const size_t channels = size.channels;
-  Floats input(device, reference.input()), residual(device, reference.residual());
+  Activations input(device, reference.input()), residual(device, reference.residual());
   Floats scale(device, reference.scale()), shift(device, reference.shift());
   Floats mean(device, channels), variance(device, channels);
   Floats running_mean(device, Numbers(channels, 2)), running_variance(device, Numbers(channels, 3));
-  Floats output(device, reference.output().size());
+  Activations output(device, reference.output().size());
   device.FindStatistics(size.rows, size.channels, input,
                         {mean, variance, running_mean, running_variance, kMomentum});
   // A mean has the rounding error of its own size; a variance that of the numbers' differences.
@@ -123,21 +124,24 @@ void ExpectBatchNormAgrees(const NormSize& size, Device<float>& device) {
   // The mean is subtracted after both have been multiplied by scale / deviation. The deviation of
   // one row is the square root of epsilon.
   const auto terms = static_cast<int64_t>(20 * scaled * (size.rows == 1 ? 100 : 1));
-  ExpectNear(outputs, reference.output(), terms);
+  ExpectNear(output, reference.output(), terms);
 
   for (const bool of_batch : {true, false}) {
-    Numbers gradient = RandomNumbers(size.rows * size.channels, 5);
-    Floats gradient_there(device, gradient), by_input(device, gradient.size());
+    Numbers gradient = RandomNumbers(device, size.rows * size.channels, 5);
+    Activations gradient_there(device, gradient), by_input(device, gradient.size());
     Floats by_scale(device, channels), by_shift(device, channels);
     device.NormaliseBackward(layer, of_batch, input, output, gradient_there,
                              {by_scale, by_shift, by_input});
     Numbers expected_by_scale, expected_by_shift, expected_by_input;
     reference.Backward(outputs, of_batch, gradient, expected_by_scale, expected_by_shift,
                        expected_by_input);
-    ExpectNear(gradient_there.Fetch(), gradient, 1);
-    ExpectNear(by_shift.Fetch(), expected_by_shift, size.rows);
-    ExpectNear(by_scale.Fetch(), expected_by_scale, size.rows * static_cast<int64_t>(scaled));
-    ExpectNear(by_input.Fetch(), expected_by_input, terms);
+    ExpectNear(gradient_there, gradient, 1);
+    // The sums are those of the gradients that are stored, which have been rounded by tanh.
+    const double error = size.activation == Activation::kTanh ? StorageError(device) : 0;
+    ExpectNear(by_shift.Fetch(), expected_by_shift, size.rows, error);
+    ExpectNear(by_scale.Fetch(), expected_by_scale, size.rows * static_cast<int64_t>(scaled),
+               error);
+    ExpectNear(by_input, expected_by_input, terms, error);
     const std::vector<float> with_input = by_scale.Fetch();
     device.NormaliseBackward(layer, of_batch, input, output, gradient_there, {by_scale, by_shift});
     if (size.activation == Activation::kIdentity) {
@@ -148,7 +152,7 @@ void ExpectBatchNormAgrees(const NormSize& size, Device<float>& device) {
 
 void ExpectCrossEntropyAgrees(Device<float>& device, int64_t classes, double smoothing) {
   constexpr int64_t kRows = 40;
-  const Numbers outputs = RandomNumbers(kRows * classes, 1);
+  const Numbers outputs = RandomNumbers(device, kRows * classes, 1);
   Numbers targets, gradient;
   double sum_of_losses = 0;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -164,18 +168,18 @@ void ExpectCrossEntropyAgrees(Device<float>& device, int64_t classes, double smo
       gradient.push_back((probability - wanted) / 3);
     }
   }
-  Floats outputs_there(device, outputs), gradient_there(device, gradient.size());
+  Activations outputs_there(device, outputs), gradient_there(device, gradient.size());
   There<double> targets_there(device, targets), total(device, Numbers{10});
   device.FindLoss({LossKind::kLogitCrossEntropy, smoothing}, kRows, classes, outputs_there,
                   targets_there, 3, total, gradient_there);
-  ExpectNear(gradient_there.Fetch(), gradient, 1);
+  ExpectNear(gradient_there, gradient, 1);
   EXPECT_NEAR(total.Fetch()[0], 10 + sum_of_losses / 3, 1e-9);
 }
 
 // The losses of one output, and the largest rows: logits of any size do not overflow.
 void ExpectOtherLossesAgree(Device<float>& device) {
   constexpr int64_t kRows = 300;
-  const Numbers outputs = RandomNumbers(kRows, 1);
+  const Numbers outputs = RandomNumbers(device, kRows, 1);
   for (const LossKind kind : {LossKind::kSquaredError, LossKind::kSigmoidCrossEntropy}) {
     Numbers targets, gradient;
     double sum = 0;
@@ -187,15 +191,15 @@ void ExpectOtherLossesAgree(Device<float>& device) {
       sum += squared ? (x - target) * (x - target) : -std::log(target == 1 ? p : 1 - p);
       gradient.push_back((squared ? 2 * (x - target) : p - target) / 7);
     }
-    Floats outputs_there(device, outputs), gradient_there(device, gradient.size());
+    Activations outputs_there(device, outputs), gradient_there(device, gradient.size());
     There<double> targets_there(device, targets), total(device, Numbers{0});
     device.FindLoss({kind}, kRows, 1, outputs_there, targets_there, 7, total, gradient_there);
-    ExpectNear(gradient_there.Fetch(), gradient, 1);
+    ExpectNear(gradient_there, gradient, 1);
     EXPECT_NEAR(total.Fetch()[0], sum / 7, 1e-9);
   }
   Numbers large(100, -3e38);
   large[70] = 3e38;
-  Floats outputs_there(device, large), gradient_there(device, large.size());
+  Activations outputs_there(device, large), gradient_there(device, large.size());
   There<double> target(device, Numbers{70}), total(device, Numbers{0});
   device.FindLoss({}, 1, 100, outputs_there, target, 1, total, gradient_there);
   EXPECT_EQ(total.Fetch()[0], 0);
@@ -204,12 +208,44 @@ void ExpectOtherLossesAgree(Device<float>& device) {
 
 }  // namespace
 
+void ExpectNumbersAreStoredRounded(Device<float>& device) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const size_t count : {1, 7, 4096}) {
+    Numbers numbers = {1 + 0x1p-8,    1 + 3 * 0x1p-8,  // ties
+                       1 + 0x1.01p-8, -1 - 0x1p-9,     0,        -0.0,    infinity,
+                       -infinity,     0x1.fffffep+127, 0x1p-149, 0x3p-134};
+    while (numbers.size() < count) {
+      numbers.push_back(UniformAt(1, numbers.size()) * 3 - 1);
+    }
+    for (double& number : numbers) number = static_cast<float>(number);
+    Activations there(device, numbers);
+    const std::vector<float> stored = there.Fetch();
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      double expected = numbers[i];
+      if (device.stored_bytes() == 2) {
+        // The spacing is that of the exponent, or of the subnormals.
+        const int exponent = std::max(std::ilogb(expected), -126);
+        const double spacing = std::ldexp(1, exponent - FractionBits(device));
+        if (std::isfinite(expected)) expected = std::nearbyint(expected / spacing) * spacing;
+        if (std::fabs(expected) >= 0x1p128) expected = std::copysign(infinity, expected);
+      }
+      EXPECT_EQ(stored[i], expected) << numbers[i];
+    }
+    EXPECT_TRUE(std::signbit(stored[5]));
+  }
+  Activations nan(device, Numbers{std::nan("")});
+  EXPECT_TRUE(std::isnan(nan.Fetch()[0]));
+}
+
 void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {
+  // The numbers of the last but one differ by less than a thousandth, or, if only 8 bits are
+  // stored, a tenth.
+  const double large = device.stored_bytes() == 2 ? 10 : 1000;
   for (const NormSize& size : {NormSize{3000, 300, 0, Activation::kIdentity, false},
                                {20001, 64, 0, Activation::kRelu, true},
                                {5000, 7, 0, Activation::kRelu, false},
                                {701, 20, 0, Activation::kTanh, true},
-                               {4001, 12, 1000, Activation::kIdentity, true},
+                               {4001, 12, large, Activation::kIdentity, true},
                                {1, 4, 0, Activation::kIdentity, false}}) {
     ExpectBatchNormAgrees(size, device);
   }
@@ -228,7 +264,8 @@ void ExpectPenaltiesAgreeWithAPlainLoop(Device<float>& device) {
   std::vector<double> totals;
   for (int round = 0; round < 2; ++round) {
     for (const int64_t count : {1, 300, 200003}) {
-      const Numbers values = RandomNumbers(count, 1), gradient = RandomNumbers(count, 2);
+      const Numbers values = RandomNumbers(device, count, 1),
+                    gradient = RandomNumbers(device, count, 2);
       Floats values_there(device, values), gradient_there(device, gradient);
       device.Penalise(0.5, count, values_there, gradient_there);
       Numbers sums = gradient;
@@ -248,44 +285,49 @@ void ExpectPenaltiesAgreeWithAPlainLoop(Device<float>& device) {
 
 void ExpectElementwiseOperationsAgreeWithPlainLoops(Device<float>& device) {
   for (const int64_t count : {5, 4096}) {
-    const Numbers a = RandomNumbers(count, 1), b = RandomNumbers(count, 2);
-    Floats a_there(device, a), b_there(device, b), result(device, a.size());
+    const Numbers a = RandomNumbers(device, count, 1), b = RandomNumbers(device, count, 2);
+    Activations a_there(device, a), b_there(device, b), result(device, a.size());
     for (const Activation activation :
          {Activation::kIdentity, Activation::kRelu, Activation::kTanh, Activation::kSigmoid}) {
       Numbers sum(a.size()), slopes = b;
       for (size_t i = 0; i < a.size(); ++i) sum[i] = ActivationOf(activation, a[i] + b[i]);
       device.Add(activation, count, a_there, b_there, result);
-      ExpectNear(result.Fetch(), sum, 2);
-      Floats in_place(device, b);
+      ExpectNear(result, sum, 2);
+      Activations in_place(device, b);
       device.Add(activation, count, a_there, in_place, in_place);
       EXPECT_EQ(in_place.Fetch(), result.Fetch());
       const std::vector<float> outputs = result.Fetch();
       for (size_t i = 0; i < a.size(); ++i) {
         slopes[i] = ActivationBackward(activation, outputs[i], b[i]);
       }
-      Floats gradient(device, b);
+      Activations gradient(device, b);
       device.ActivateBackward(activation, count, result, gradient);
-      ExpectNear(gradient.Fetch(), slopes, 1);
+      ExpectNear(gradient, slopes, 1);
     }
     constexpr uint64_t kKey = 12345;
     Numbers kept(a.size());
     for (size_t i = 0; i < a.size(); ++i) kept[i] = UniformAt(kKey, i) < 0.25 ? 0 : a[i] / 0.75;
     device.Dropout(kKey, 0.25, count, a_there, result);
-    ExpectNear(result.Fetch(), kept, 1);
+    ExpectNear(result, kept, 1);
     Numbers moved = b;
     for (size_t i = 0; i < b.size(); ++i) moved[i] += 0.2 * (a[i] - b[i]);
-    Floats average(device, b);
-    device.UpdateMovingAverage(0.2f, count, a_there, average);
+    Floats values(device, a), average(device, b);
+    device.UpdateMovingAverage(0.2f, count, values, average);
     ExpectNear(average.Fetch(), moved, 1);
+    Numbers added = a;
+    for (size_t i = 0; i < a.size(); ++i) added[i] += b[i];
+    Floats total(device, a), addend(device, b);
+    device.Accumulate(count, addend, total);
+    ExpectNear(total.Fetch(), added, 2);
   }
-  const Numbers from = RandomNumbers(3 * 5 * 7, 1);
-  Floats there(device, from), result(device, from.size());
+  const Numbers from = RandomNumbers(device, 3 * 5 * 7, 1);
+  Activations there(device, from), result(device, from.size());
   device.Transpose(3, 5, 7, there, result);
   Numbers transposed(from.size());
   for (size_t i = 0; i < from.size(); ++i) {
     transposed[i / 35 * 35 + i % 7 * 5 + i % 35 / 7] = from[i];
   }
-  ExpectNear(result.Fetch(), transposed, 0);
+  ExpectNear(result, transposed, 0);
 }
 
 }  // namespace syncgrads

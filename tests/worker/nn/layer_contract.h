@@ -28,13 +28,14 @@ struct LayerCase {
 // The derivatives with respect to inputs and parameters agree with finite differences, in double.
 void ExpectGradientsOfFiniteDifferences(const LayerCase& layer, Device<double>& device);
 
-// The forward and backward results in float and double are equal up to rounding. The results in
+// The forward and backward results in float and double are equal up to rounding, which depends on
+// how the device stores activations. The results in
 // double are checked by ExpectGradientsOfFiniteDifferences.
 void ExpectFloatAgreesWithDouble(const LayerCase& layer, Device<float>& device,
                                  Device<double>& reference);
 
-// The gradient of a batch is the mean of the gradients of its samples, within 1e-4, in float. Does
-// nothing unless the samples are independent.
+// The gradient of a batch is the mean of the gradients of its samples, up to rounding, in float.
+// Does nothing unless the samples are independent.
 void ExpectGradientIsTheMeanOverSamples(const LayerCase& layer, Device<float>& device);
 
 // A second run gives the same bits, also if the memory has other addresses.

@@ -271,7 +271,7 @@ TEST(ModelTest, BackwardStopsAtTheFirstError) {
 }
 
 Matrix<double> OnHost(Layer<double>& layer, const Matrix<double>& input) {
-  DeviceMatrix<double> brought(layer.device().memory());
+  DeviceMatrix<double> brought(layer.device());
   brought.Bring(input);
   return layer.Forward(Pass(), brought).host();
 }

@@ -87,7 +87,7 @@ TEST(ChooseDeviceTest, AnAcceleratorComputesInTf32ByDefault) {
             "computes on GPU of 1 (cuda:1), matrix products in f32");
   const WithLibraries others(1);
   EXPECT_EQ(DescriptionOf(*ChooseDevice("cuda", "bf16", 0, others)),
-            "computes on GPU of 0 (cuda:0), matrix products of F32 jobs in bf16; convolutions by "
+            "computes on GPU of 0 (cuda:0), F32 jobs with activations in bf16; convolutions by "
             "hand");
   const auto processor = ChooseDevice("cpu", "", 0, two);
   EXPECT_EQ(processor->precision, MatrixPrecision::kF32);

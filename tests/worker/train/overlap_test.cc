@@ -38,7 +38,7 @@ class Probe : public Layer<T> {
     return std::make_unique<Probe>(options, device);
   }
   Probe(const CustomLayerOptions& options, Device<T>& device)
-      : Layer<T>(options.name, device, options.input, options.input), output_(device.memory()) {
+      : Layer<T>(options.name, device, options.input, options.input), output_(device) {
     const auto exhausted = options.settings.find("exhausted_in");
     if (exhausted != options.settings.end()) exhausted_in_ = exhausted->second;
   }

@@ -42,8 +42,7 @@ Passed PassThrough(const Matrix<double>& batch, const Matrix<double>& gradient,
   BatchNorm<double> layer("bn", device, Shape::Flat(kChannels), options);
   layer.SetExchange(exchange);
   layer.parameters()[0]->values << 1, -2, 0.5;
-  DeviceMatrix<double> input(device.memory()), output_gradient(device.memory()),
-      input_gradient(device.memory());
+  DeviceMatrix<double> input(device), output_gradient(device), input_gradient(device);
   input.Bring(batch);
   output_gradient.Resize(gradient.rows(), gradient.cols());
   output_gradient.host() = gradient;

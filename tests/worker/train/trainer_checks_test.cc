@@ -40,7 +40,7 @@ class Saboteur : public Layer<T> {
   Saboteur(const CustomLayerOptions& options, Device<T>& device)
       : Layer<T>(options.name, device, options.input, options.input),
         settings_(options.settings),
-        output_(device.memory()) {}
+        output_(device) {}
 
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override {
     acts_ = pass.training && static_cast<double>(pass.member) == settings_.at("rank") &&

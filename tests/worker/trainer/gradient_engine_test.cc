@@ -34,7 +34,7 @@ class Hungry : public Layer<T> {
   Hungry(const CustomLayerOptions& options, Device<T>& device)
       : Layer<T>(options.name, device, options.input, options.input),
         exhausted_in_(options.settings.at("exhausted_in")),
-        output_(device.memory()) {}
+        output_(device) {}
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override {
     if (static_cast<double>(pass.step) == exhausted_in_) throw std::bad_alloc();
     output_.CopyFrom(input);
@@ -65,7 +65,7 @@ class Recorded : public Layer<T> {
     return std::make_unique<Recorded>(options, device);
   }
   Recorded(const CustomLayerOptions& options, Device<T>& device)
-      : Layer<T>(options.name, device, options.input, options.input), output_(device.memory()) {}
+      : Layer<T>(options.name, device, options.input, options.input), output_(device) {}
   const DeviceMatrix<T>& Forward(const Pass&, const DeviceMatrix<T>& input) override {
     output_.CopyFrom(input);
     return output_;

@@ -77,7 +77,7 @@ const T* CpuDevice<T>::PackWeights(const Convolution<T>& layer) {
   const int64_t channels = window.input.channels;
   DeviceMatrix<T>& matrix = layer.packed == nullptr ? packed_ : *layer.packed;
   matrix.Resize(layer.outputs, window.size());
-  T* const packed = matrix.data();
+  T* const packed = Plain(matrix.data());
   For(layer.outputs, window.size(), [&](int, int64_t begin, int64_t end) {
     for (int64_t output = begin; output < end; ++output) {
       const T* from = layer.weights + output * window.size();
@@ -125,8 +125,10 @@ const T* CpuDevice<T>::AllRows(const Window& window, int64_t samples, const T* i
 }
 
 template <typename T>
-void CpuDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const T* input,
-                            T* output) {
+void CpuDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples,
+                            const Stored<T>* stored_input, Stored<T>* stored_output) {
+  const T* const input = Plain(stored_input);
+  T* const output = Plain(stored_output);
   const Window& window = layer.window;
   const int64_t outputs = layer.outputs;
   MatrixProduct<T> product;
@@ -170,13 +172,17 @@ void CpuDevice<T>::Convolve(const Convolution<T>& layer, int64_t samples, const 
 }
 
 template <typename T>
-void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
-                                    const T* output, T* output_gradient,
+void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples,
+                                    const Stored<T>* stored_input, const Stored<T>* stored_output,
+                                    Stored<T>* stored_output_gradient,
                                     const LayerGradients<T>& gradients) {
+  const T* const input = Plain(stored_input);
+  const T* const output = Plain(stored_output);
+  T* const output_gradient = Plain(stored_output_gradient);
   const Window& window = layer.window;
   const int64_t outputs = layer.outputs;
   T* const weights_gradient = gradients.weights;
-  T* const input_gradient = gradients.input;
+  T* const input_gradient = Plain(gradients.input);
   AddBiasBackward(samples * window.positions(), outputs, layer.activation, output, output_gradient,
                   gradients.bias);
   const int64_t size = window.size();
@@ -196,7 +202,8 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
   by_rows.inner = outputs;
   by_rows.a_stride = outputs;
   const bool is_packed = layer.packed != nullptr && layer.packed->size() > 0;
-  if (input_gradient != nullptr) by_rows.b = is_packed ? layer.packed->data() : PackWeights(layer);
+  if (input_gradient != nullptr)
+    by_rows.b = is_packed ? Plain(layer.packed->data()) : PackWeights(layer);
   by_rows.b_stride = size;
   by_rows.c_stride = size;
 
@@ -269,13 +276,15 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
 }
 
 // Instantiates the members that this file defines.
-#define SYNCGRADS_INSTANTIATE(T)                                                                   \
-  template const T* CpuDevice<T>::PackWeights(const Convolution<T>&);                              \
-  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, absl::Span<T* const>, T*);     \
-  template const T* CpuDevice<T>::AllRows(const Window&, int64_t, const T*);                       \
-  template void CpuDevice<T>::Convolve(const Convolution<T>&, int64_t, const T*, T*);              \
-  template void CpuDevice<T>::ConvolveBackward(const Convolution<T>&, int64_t, const T*, const T*, \
-                                               T*, const LayerGradients<T>&);
+#define SYNCGRADS_INSTANTIATE(T)                                                                 \
+  template const T* CpuDevice<T>::PackWeights(const Convolution<T>&);                            \
+  template void CpuDevice<T>::UnpackWeights(const Window&, int64_t, absl::Span<T* const>, T*);   \
+  template const T* CpuDevice<T>::AllRows(const Window&, int64_t, const T*);                     \
+  template void CpuDevice<T>::Convolve(const Convolution<T>&, int64_t, const Stored<T>*,         \
+                                       Stored<T>*);                                              \
+  template void CpuDevice<T>::ConvolveBackward(const Convolution<T>&, int64_t, const Stored<T>*, \
+                                               const Stored<T>*, Stored<T>*,                     \
+                                               const LayerGradients<T>&);
 SYNCGRADS_INSTANTIATE(float)
 SYNCGRADS_INSTANTIATE(double)
 #undef SYNCGRADS_INSTANTIATE

@@ -68,7 +68,7 @@ template <typename T>
 void CpuDevice<T>::AddBiasBackward(int64_t rows, int64_t columns, Activation activation,
                                    const T* outputs, T* gradient, T* bias_gradient) {
   if (bias_gradient == nullptr) {
-    return ActivateBackward(activation, rows * columns, outputs, gradient);
+    return Differentiate(activation, rows * columns, outputs, gradient);
   }
   const bool relu = activation == Activation::kRelu;
   std::vector<double> sums(columns);
@@ -88,8 +88,11 @@ void CpuDevice<T>::AddBiasBackward(int64_t rows, int64_t columns, Activation act
 }
 
 template <typename T>
-void CpuDevice<T>::Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) {
-  MultiplyMatrices(OutputOf(layer, samples, input, output));
+void CpuDevice<T>::Multiply(const Affine<T>& layer, int64_t samples, const Stored<T>* stored_input,
+                            Stored<T>* stored_output) {
+  const T* const input = Plain(stored_input);
+  T* const output = Plain(stored_output);
+  MultiplyMatrices(OutputOf(layer, layer.kernel, samples, input, output));
   const bool is_slow =
       layer.activation == Activation::kTanh || layer.activation == Activation::kSigmoid;
   For(samples, layer.outputs * (is_slow ? 20 : 1), [&](int, int64_t begin, int64_t end) {
@@ -99,14 +102,19 @@ void CpuDevice<T>::Multiply(const Affine<T>& layer, int64_t samples, const T* in
 }
 
 template <typename T>
-void CpuDevice<T>::MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input,
-                                    const T* output, T* output_gradient,
+void CpuDevice<T>::MultiplyBackward(const Affine<T>& layer, int64_t samples,
+                                    const Stored<T>* stored_input, const Stored<T>* stored_output,
+                                    Stored<T>* stored_output_gradient,
                                     const LayerGradients<T>& gradients) {
+  const T* const input = Plain(stored_input);
+  const T* const output = Plain(stored_output);
+  T* const output_gradient = Plain(stored_output_gradient);
   AddBiasBackward(samples, layer.outputs, layer.activation, output, output_gradient,
                   gradients.bias);
   MultiplyMatrices(KernelGradientOf(layer, samples, input, output_gradient, gradients.weights));
   if (gradients.input == nullptr) return;
-  MultiplyMatrices(InputGradientOf(layer, samples, output_gradient, gradients.input));
+  MultiplyMatrices(
+      InputGradientOf(layer, layer.kernel, samples, output_gradient, Plain(gradients.input)));
 }
 
 template <typename T>
@@ -125,7 +133,11 @@ void CpuDevice<T>::SumColumns(int64_t rows, int64_t columns,
 }
 
 template <typename T>
-void CpuDevice<T>::Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) {
+void CpuDevice<T>::Add(Activation activation, int64_t count, const Stored<T>* stored_a,
+                       const Stored<T>* stored_b, Stored<T>* stored_sum) {
+  const T* const a = Plain(stored_a);
+  const T* const b = Plain(stored_b);
+  T* const sum = Plain(stored_sum);
   const bool relu = activation == Activation::kRelu;
   For(count, 1, [&](int, int64_t begin, int64_t end) {
     kernels_.add(end - begin, a + begin, b + begin, relu, sum + begin);
@@ -134,8 +146,8 @@ void CpuDevice<T>::Add(Activation activation, int64_t count, const T* a, const T
 }
 
 template <typename T>
-void CpuDevice<T>::ActivateBackward(Activation activation, int64_t count, const T* outputs,
-                                    T* gradient) {
+void CpuDevice<T>::Differentiate(Activation activation, int64_t count, const T* outputs,
+                                 T* gradient) {
   if (activation == Activation::kIdentity) return;
   For(count, 1, [&](int, int64_t begin, int64_t end) {
     if (activation == Activation::kRelu) {
@@ -147,6 +159,29 @@ void CpuDevice<T>::ActivateBackward(Activation activation, int64_t count, const 
 }
 
 template <typename T>
+void CpuDevice<T>::ActivateBackward(Activation activation, int64_t count, const Stored<T>* outputs,
+                                    Stored<T>* gradient) {
+  Differentiate(activation, count, Plain(outputs), Plain(gradient));
+}
+
+template <typename T>
+void CpuDevice<T>::Store(int64_t count, const T* from, Stored<T>* to) {
+  memory_.Copy(from, static_cast<size_t>(count) * sizeof(T), to);
+}
+
+template <typename T>
+void CpuDevice<T>::Load(int64_t count, const Stored<T>* from, T* to) {
+  memory_.Copy(from, static_cast<size_t>(count) * sizeof(T), to);
+}
+
+template <typename T>
+void CpuDevice<T>::Accumulate(int64_t count, const T* values, T* sum) {
+  For(count, 1, [&](int, int64_t begin, int64_t end) {
+    kernels_.add(end - begin, sum + begin, values + begin, /*relu=*/false, sum + begin);
+  });
+}
+
+template <typename T>
 void CpuDevice<T>::UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) {
   For(count, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) average[i] += weight * (values[i] - average[i]);
@@ -154,7 +189,10 @@ void CpuDevice<T>::UpdateMovingAverage(T weight, int64_t count, const T* values,
 }
 
 template <typename T>
-void CpuDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) {
+void CpuDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const Stored<T>* stored_input,
+                           Stored<T>* stored_output) {
+  const T* const input = Plain(stored_input);
+  T* const output = Plain(stored_output);
   const T kept = static_cast<T>(1 / (1 - rate));
   For(count, 4, [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -164,7 +202,10 @@ void CpuDevice<T>::Dropout(uint64_t key, double rate, int64_t count, const T* in
 }
 
 template <typename T>
-void CpuDevice<T>::ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) {
+void CpuDevice<T>::ScaleToRanges(const RangeScaling<T>& layer, const Stored<T>* stored_input,
+                                 Stored<T>* stored_output) {
+  const T* const input = Plain(stored_input);
+  T* const output = Plain(stored_output);
   for (int64_t column = 0; column < layer.columns; ++column) {
     const T width = layer.maximum[column] - layer.minimum[column];
     const T scale = width > 0 ? 2 / width : T{0};
@@ -177,8 +218,11 @@ void CpuDevice<T>::ScaleToRanges(const RangeScaling<T>& layer, const T* input, T
 }
 
 template <typename T>
-void CpuDevice<T>::ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
-                                         T* input_gradient) {
+void CpuDevice<T>::ScaleToRangesBackward(const RangeScaling<T>& layer,
+                                         const Stored<T>* stored_output_gradient,
+                                         Stored<T>* stored_input_gradient) {
+  const T* const output_gradient = Plain(stored_output_gradient);
+  T* const input_gradient = Plain(stored_input_gradient);
   for (int64_t column = 0; column < layer.columns; ++column) {
     const T width = layer.maximum[column] - layer.minimum[column];
     const T scale = width > 0 ? 2 / width : T{0};
@@ -190,7 +234,10 @@ void CpuDevice<T>::ScaleToRangesBackward(const RangeScaling<T>& layer, const T* 
 }
 
 template <typename T>
-void CpuDevice<T>::Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) {
+void CpuDevice<T>::Transpose(int64_t count, int64_t rows, int64_t columns,
+                             const Stored<T>* stored_from, Stored<T>* stored_to) {
+  const T* const from = Plain(stored_from);
+  T* const to = Plain(stored_to);
   For(count, rows * columns, [&](int, int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const T* source = from + block * rows * columns;
@@ -206,8 +253,10 @@ void CpuDevice<T>::Transpose(int64_t count, int64_t rows, int64_t columns, const
 
 template <typename T>
 void CpuDevice<T>::FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns,
-                            const T* outputs, const double* targets, double divisor, double* total,
-                            T* gradient) {
+                            const Stored<T>* stored_outputs, const double* targets, double divisor,
+                            double* total, Stored<T>* stored_gradient) {
+  const T* const outputs = Plain(stored_outputs);
+  T* const gradient = Plain(stored_gradient);
   terms_.resize(rows);
   For(rows, 40 * columns, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {

@@ -27,39 +27,53 @@ class CpuDevice : public Device<T> {
   explicit CpuDevice(int threads, const CpuKernels<T>& kernels = ChooseCpuKernels<T>());
 
   DeviceMemory& memory() override { return memory_; }
-  void Convolve(const Convolution<T>& layer, int64_t samples, const T* input, T* output) override;
-  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
-                        const T* output, T* output_gradient,
+  void Store(int64_t count, const T* from, Stored<T>* to) override;
+  void Load(int64_t count, const Stored<T>* from, T* to) override;
+  void Convolve(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
+                Stored<T>* output) override;
+  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
+                        const Stored<T>* output, Stored<T>* output_gradient,
                         const LayerGradients<T>& gradients) override;
-  void Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) override;
-  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input, const T* output,
-                        T* output_gradient, const LayerGradients<T>& gradients) override;
-  void FindStatistics(int64_t rows, int64_t channels, const T* input,
+  void Multiply(const Affine<T>& layer, int64_t samples, const Stored<T>* input,
+                Stored<T>* output) override;
+  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const Stored<T>* input,
+                        const Stored<T>* output, Stored<T>* output_gradient,
+                        const LayerGradients<T>& gradients) override;
+  void FindStatistics(int64_t rows, int64_t channels, const Stored<T>* input,
                       const BatchStatistics<T>& statistics) override;
-  void Normalise(const Normalisation<T>& layer, const T* input, T* output) override;
-  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
-                         const T* output, T* output_gradient,
+  void Normalise(const Normalisation<T>& layer, const Stored<T>* input, Stored<T>* output) override;
+  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const Stored<T>* input,
+                         const Stored<T>* output, Stored<T>* output_gradient,
                          const LayerGradients<T>& gradients) override;
-  void Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) override;
-  void ActivateBackward(Activation activation, int64_t count, const T* outputs,
-                        T* gradient) override;
-  void Pool(Pooling pooling, const Window& window, int64_t samples, const T* input, T* output,
-            int32_t* chosen) override;
+  void Add(Activation activation, int64_t count, const Stored<T>* a, const Stored<T>* b,
+           Stored<T>* sum) override;
+  void ActivateBackward(Activation activation, int64_t count, const Stored<T>* outputs,
+                        Stored<T>* gradient) override;
+  void Pool(Pooling pooling, const Window& window, int64_t samples, const Stored<T>* input,
+            Stored<T>* output, int32_t* chosen) override;
   void PoolBackward(Pooling pooling, const Window& window, int64_t samples, const int32_t* chosen,
-                    const T* output_gradient, T* input_gradient) override;
-  void Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) override;
-  void ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) override;
-  void ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
-                             T* input_gradient) override;
-  void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) override;
-  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
-                const double* targets, double divisor, double* total, T* gradient) override;
+                    const Stored<T>* output_gradient, Stored<T>* input_gradient) override;
+  void Dropout(uint64_t key, double rate, int64_t count, const Stored<T>* input,
+               Stored<T>* output) override;
+  void ScaleToRanges(const RangeScaling<T>& layer, const Stored<T>* input,
+                     Stored<T>* output) override;
+  void ScaleToRangesBackward(const RangeScaling<T>& layer, const Stored<T>* output_gradient,
+                             Stored<T>* input_gradient) override;
+  void Transpose(int64_t count, int64_t rows, int64_t columns, const Stored<T>* from,
+                 Stored<T>* to) override;
+  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const Stored<T>* outputs,
+                const double* targets, double divisor, double* total, Stored<T>* gradient) override;
+  void Accumulate(int64_t count, const T* values, T* sum) override;
   void UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) override;
   void Penalise(double l2, int64_t count, const T* values, T* gradient) override;
   void TakePenalties(double* total) override;
   void Update(const Optimizer& rule, absl::Span<const ArrayUpdate<T>> arrays) override;
 
  private:
+  // The processor stores activations as T.
+  static T* Plain(Stored<T>* stored) { return reinterpret_cast<T*>(stored); }
+  static const T* Plain(const Stored<T>* stored) { return reinterpret_cast<const T*>(stored); }
+
   // Splits `items` into even ranges and calls `range(part, begin, end)` for each, one range on
   // each thread. Uses fewer ranges if a range would have too few operations.
   void For(int64_t items, int64_t operations_each,
@@ -70,10 +84,13 @@ class CpuDevice : public Device<T> {
 
   // values = activation(values + bias[c]), on the calling thread. `bias` may be null.
   void AddBias(int64_t rows, int64_t columns, const T* bias, Activation activation, T* values);
-  // The reverse, on all threads: ActivateBackward, and then sets the gradient by the bias to the
+  // The reverse, on all threads: Differentiate, and then sets the gradient by the bias to the
   // sums of the columns, if it is not null.
   void AddBiasBackward(int64_t rows, int64_t columns, Activation activation, const T* outputs,
                        T* gradient, T* bias_gradient);
+
+  // gradient *= f'(x), on all threads.
+  void Differentiate(Activation activation, int64_t count, const T* outputs, T* gradient);
 
   // Pool and PoolBackward for each kind of pooling.
   void MaxPool(const Window& window, int64_t samples, const T* input, T* output, int32_t* chosen);
@@ -107,7 +124,7 @@ class CpuDevice : public Device<T> {
   std::vector<std::vector<double>> part_sums_;
   std::vector<T> rows_;
   std::vector<T> row_gradients_;
-  DeviceMatrix<T> packed_{memory_};
+  DeviceMatrix<T> packed_{*this};
   std::vector<double> terms_;  // of a sum
   double penalties_ = 0;       // since the last TakePenalties
 };

@@ -11,8 +11,9 @@ namespace syncgrads {
 // Each thread finds the moments of its rows, which are then combined in the order of the rows
 // (Chan, Golub and LeVeque 1983).
 template <typename T>
-void CpuDevice<T>::FindStatistics(int64_t rows, int64_t channels, const T* input,
+void CpuDevice<T>::FindStatistics(int64_t rows, int64_t channels, const Stored<T>* stored_input,
                                   const BatchStatistics<T>& statistics) {
+  const T* const input = Plain(stored_input);
   std::vector<int64_t> counts(part_sums_.size());
   For(rows, 2 * channels, [&](int part, int64_t begin, int64_t end) {
     counts[part] = end - begin;
@@ -51,7 +52,11 @@ void CpuDevice<T>::FindStatistics(int64_t rows, int64_t channels, const T* input
 }
 
 template <typename T>
-void CpuDevice<T>::Normalise(const Normalisation<T>& layer, const T* input, T* output) {
+void CpuDevice<T>::Normalise(const Normalisation<T>& layer, const Stored<T>* stored_input,
+                             Stored<T>* stored_output) {
+  const T* const input = Plain(stored_input);
+  T* const output = Plain(stored_output);
+  const T* const residual = Plain(layer.residual);
   const int64_t channels = layer.channels;
   std::vector<T> factor(channels), addend(channels);
   for (int64_t c = 0; c < channels; ++c) {
@@ -62,8 +67,7 @@ void CpuDevice<T>::Normalise(const Normalisation<T>& layer, const T* input, T* o
   For(layer.rows, channels, [&](int, int64_t begin, int64_t end) {
     const int64_t first = begin * channels;
     kernels_.normalise(end - begin, channels, input + first, factor.data(), addend.data(),
-                       layer.residual == nullptr ? nullptr : layer.residual + first, relu,
-                       output + first);
+                       residual == nullptr ? nullptr : residual + first, relu, output + first);
     if (!relu) syncgrads::Activate(layer.activation, (end - begin) * channels, output + first);
   });
 }
@@ -71,9 +75,13 @@ void CpuDevice<T>::Normalise(const Normalisation<T>& layer, const T* input, T* o
 // Ioffe and Szegedy, "Batch normalization", 2015: with x' = (x - mean) / deviation
 // and n rows, dx = scale / deviation * (dy - sum(dy) / n - x' sum(dy x') / n).
 template <typename T>
-void CpuDevice<T>::NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
-                                     const T* output, T* output_gradient,
+void CpuDevice<T>::NormaliseBackward(const Normalisation<T>& layer, bool of_batch,
+                                     const Stored<T>* stored_input, const Stored<T>* stored_output,
+                                     Stored<T>* stored_output_gradient,
                                      const LayerGradients<T>& gradients) {
+  const T* const input = Plain(stored_input);
+  const T* const output = Plain(stored_output);
+  T* const output_gradient = Plain(stored_output_gradient);
   const int64_t channels = layer.channels;
   const bool relu = layer.activation == Activation::kRelu;
   std::vector<double> sums(2 * channels);
@@ -109,17 +117,18 @@ void CpuDevice<T>::NormaliseBackward(const Normalisation<T>& layer, bool of_batc
     const int64_t first = begin * channels;
     kernels_.combine_rows(end - begin, channels, output_gradient + first, gradient_factor.data(),
                           input + first, input_factor.data(), addend.data(),
-                          gradients.input + first);
+                          Plain(gradients.input) + first);
   });
 }
 
 // Instantiates the members that this file defines.
-#define SYNCGRADS_INSTANTIATE(T)                                                                   \
-  template void CpuDevice<T>::FindStatistics(int64_t, int64_t, const T*,                           \
-                                             const BatchStatistics<T>&);                           \
-  template void CpuDevice<T>::Normalise(const Normalisation<T>&, const T*, T*);                    \
-  template void CpuDevice<T>::NormaliseBackward(const Normalisation<T>&, bool, const T*, const T*, \
-                                                T*, const LayerGradients<T>&);
+#define SYNCGRADS_INSTANTIATE(T)                                                                 \
+  template void CpuDevice<T>::FindStatistics(int64_t, int64_t, const Stored<T>*,                 \
+                                             const BatchStatistics<T>&);                         \
+  template void CpuDevice<T>::Normalise(const Normalisation<T>&, const Stored<T>*, Stored<T>*);  \
+  template void CpuDevice<T>::NormaliseBackward(const Normalisation<T>&, bool, const Stored<T>*, \
+                                                const Stored<T>*, Stored<T>*,                    \
+                                                const LayerGradients<T>&);
 SYNCGRADS_INSTANTIATE(float)
 SYNCGRADS_INSTANTIATE(double)
 #undef SYNCGRADS_INSTANTIATE

@@ -119,32 +119,35 @@ void CpuDevice<T>::AveragePoolBackward(const Window& window, int64_t samples,
 }
 
 template <typename T>
-void CpuDevice<T>::Pool(Pooling pooling, const Window& window, int64_t samples, const T* input,
-                        T* output, int32_t* chosen) {
-  if (pooling == Pooling::kMax) return MaxPool(window, samples, input, output, chosen);
-  AveragePool(window, samples, input, output);
+void CpuDevice<T>::Pool(Pooling pooling, const Window& window, int64_t samples,
+                        const Stored<T>* input, Stored<T>* output, int32_t* chosen) {
+  if (pooling == Pooling::kMax) {
+    return MaxPool(window, samples, Plain(input), Plain(output), chosen);
+  }
+  AveragePool(window, samples, Plain(input), Plain(output));
 }
 
 template <typename T>
 void CpuDevice<T>::PoolBackward(Pooling pooling, const Window& window, int64_t samples,
-                                const int32_t* chosen, const T* output_gradient,
-                                T* input_gradient) {
+                                const int32_t* chosen, const Stored<T>* output_gradient,
+                                Stored<T>* input_gradient) {
   if (pooling == Pooling::kMax) {
-    return MaxPoolBackward(window, samples, chosen, output_gradient, input_gradient);
+    return MaxPoolBackward(window, samples, chosen, Plain(output_gradient), Plain(input_gradient));
   }
-  AveragePoolBackward(window, samples, output_gradient, input_gradient);
+  AveragePoolBackward(window, samples, Plain(output_gradient), Plain(input_gradient));
 }
 
 // Instantiates the members that this file defines.
-#define SYNCGRADS_INSTANTIATE(T)                                                                \
-  template void CpuDevice<T>::MaxPool(const Window&, int64_t, const T*, T*, int32_t*);          \
-  template void CpuDevice<T>::MaxPoolBackward(const Window&, int64_t, const int32_t*, const T*, \
-                                              T*);                                              \
-  template void CpuDevice<T>::AveragePool(const Window&, int64_t, const T*, T*);                \
-  template void CpuDevice<T>::AveragePoolBackward(const Window&, int64_t, const T*, T*);        \
-  template void CpuDevice<T>::Pool(Pooling, const Window&, int64_t, const T*, T*, int32_t*);    \
-  template void CpuDevice<T>::PoolBackward(Pooling, const Window&, int64_t, const int32_t*,     \
-                                           const T*, T*);
+#define SYNCGRADS_INSTANTIATE(T)                                                                  \
+  template void CpuDevice<T>::MaxPool(const Window&, int64_t, const T*, T*, int32_t*);            \
+  template void CpuDevice<T>::MaxPoolBackward(const Window&, int64_t, const int32_t*, const T*,   \
+                                              T*);                                                \
+  template void CpuDevice<T>::AveragePool(const Window&, int64_t, const T*, T*);                  \
+  template void CpuDevice<T>::AveragePoolBackward(const Window&, int64_t, const T*, T*);          \
+  template void CpuDevice<T>::Pool(Pooling, const Window&, int64_t, const Stored<T>*, Stored<T>*, \
+                                   int32_t*);                                                     \
+  template void CpuDevice<T>::PoolBackward(Pooling, const Window&, int64_t, const int32_t*,       \
+                                           const Stored<T>*, Stored<T>*);
 SYNCGRADS_INSTANTIATE(float)
 SYNCGRADS_INSTANTIATE(double)
 #undef SYNCGRADS_INSTANTIATE

@@ -25,8 +25,9 @@ struct Strips {
   int64_t length;  // rows of a strip
   int64_t strips, groups;
 
-  Strips(int64_t rows, int64_t columns) : rows(rows), columns(columns) {
-    const int64_t threads = columns % 4 == 0 ? columns / 4 : columns;
+  // A thread sums `pack` columns, if `columns` is a multiple of it.
+  Strips(int64_t rows, int64_t columns, int64_t pack) : rows(rows), columns(columns) {
+    const int64_t threads = columns % pack == 0 ? columns / pack : columns;
     int64_t most = kMostThreads / (threads > 0 ? threads : 1);
     if (most > rows / kLeastRows) most = rows / kLeastRows;
     if (most < 1) most = 1;
@@ -145,21 +146,22 @@ cudaError_t SumColumns(cudaStream_t stream, const Strips& s, const Strip& strip,
 
 // The moments of a strip. The differences from the first row are summed, so that no digits are
 // lost if the mean is much larger than the deviation.
-template <typename T, int n>
+template <typename S, int n>
 struct StripMoments {
-  const T* input;
+  using T = Computed<S>;
+  const S* input;
   int64_t columns;
   __device__ void operator()(int64_t begin, int64_t end, int column,
                              double (&results)[2][n]) const {
-    const T* at = input + begin * columns + column;
-    const Pack<T, n> pivot = LoadPack<n>(at);
+    const S* at = input + begin * columns + column;
+    const Pack<S, n> pivot = LoadPack<n>(at);
     double sums[n] = {}, squares[n] = {};
     for (int64_t row = begin; row < end;) {
       const int64_t stop = row + kRowsInT < end ? row + kRowsInT : end;
       T sum[n] = {}, square[n] = {};
 #pragma unroll 4
       for (; row < stop; ++row, at += columns) {
-        const Pack<T, n> value = LoadPack<n>(at);
+        const Pack<S, n> value = LoadPack<n>(at);
         for (int i = 0; i < n; ++i) {
           const T difference = value.at[i] - pivot.at[i];
           sum[i] += difference;
@@ -181,20 +183,21 @@ struct StripMoments {
 };
 
 // Replaces the gradient by that before the activation, and sums it and, if `input` is not null,
-// its products with input - mean.
-template <typename T, int n>
+// its products with input - mean. The sums are of the numbers that are stored.
+template <typename S, int n>
 struct StripGradients {
+  using T = Computed<S>;
   Activation activation;
-  const T* outputs;
-  const T* input;
+  const S* outputs;
+  const S* input;
   const T* mean;
-  T* gradient;
+  S* gradient;
   int64_t columns;
 
   // Adds `k` rows. All loads come before the stores, so that they are in flight together.
   template <int k>
   __device__ void AddRows(int64_t first, const T (&centre)[n], T (&sum)[n], T (&product)[n]) const {
-    Pack<T, n> slopes[k], results[k], values[k];
+    Pack<S, n> slopes[k], results[k] = {}, values[k] = {};
     for (int j = 0; j < k; ++j) {
       const int64_t at = first + j * columns;
       slopes[j] = LoadPack<n>(gradient + at);
@@ -203,10 +206,11 @@ struct StripGradients {
     }
     for (int j = 0; j < k; ++j) {
       for (int i = 0; i < n; ++i) {
-        T& slope = slopes[j].at[i];
         if (activation != Activation::kIdentity) {
-          slope = ActivatedBackward(activation, results[j].at[i], slope);
+          slopes[j].at[i] =
+              static_cast<S>(ActivatedBackward<T>(activation, results[j].at[i], slopes[j].at[i]));
         }
+        const T slope = slopes[j].at[i];
         sum[i] += slope;
         if (input != nullptr) product[i] += slope * (values[j].at[i] - centre[i]);
       }
@@ -286,20 +290,23 @@ struct SetGradients {
   }
 };
 
-template <typename T, int n>
+template <typename S, int n>
 struct AddBiasToColumn {
+  using T = Computed<S>;
   const T* bias;
   Activation activation;
-  T* values;
+  S* values;
   int64_t columns;
   struct Visit {
     T bias[n];
     Activation activation;
-    T* values;
+    S* values;
     int64_t columns;
     __device__ void operator()(int64_t row) const {
-      Pack<T, n> value = LoadPack<n>(values + row * columns);
-      for (int i = 0; i < n; ++i) value.at[i] = Activated(activation, value.at[i] + bias[i]);
+      Pack<S, n> value = LoadPack<n>(values + row * columns);
+      for (int i = 0; i < n; ++i) {
+        value.at[i] = static_cast<S>(Activated<T>(activation, value.at[i] + bias[i]));
+      }
       StorePack<n>(value, values + row * columns);
     }
   };
@@ -310,26 +317,29 @@ struct AddBiasToColumn {
   }
 };
 
-template <typename T, int n>
+template <typename S, int n>
 struct NormaliseColumn {
+  using T = Computed<S>;
   Normalisation<T> layer;
-  const T* input;
-  T* output;
+  const S* residual;
+  const S* input;
+  S* output;
   struct Visit {
     T factor[n], addend[n];
     Activation activation;
-    const T* input;
-    const T* residual;
-    T* output;
+    const S* input;
+    const S* residual;
+    S* output;
     int64_t columns;
     __device__ void operator()(int64_t row) const {
-      Pack<T, n> value = LoadPack<n>(input + row * columns);
-      for (int i = 0; i < n; ++i) value.at[i] = value.at[i] * factor[i] + addend[i];
-      if (residual != nullptr) {
-        const Pack<T, n> other = LoadPack<n>(residual + row * columns);
-        for (int i = 0; i < n; ++i) value.at[i] += other.at[i];
+      Pack<S, n> value = LoadPack<n>(input + row * columns);
+      Pack<S, n> other = {};
+      if (residual != nullptr) other = LoadPack<n>(residual + row * columns);
+      for (int i = 0; i < n; ++i) {
+        T number = value.at[i] * factor[i] + addend[i];
+        if (residual != nullptr) number += other.at[i];
+        value.at[i] = static_cast<S>(Activated(activation, number));
       }
-      for (int i = 0; i < n; ++i) value.at[i] = Activated(activation, value.at[i]);
       StorePack<n>(value, output + row * columns);
     }
   };
@@ -339,7 +349,7 @@ struct NormaliseColumn {
                    {},
                    layer.activation,
                    input + column,
-                   layer.residual == nullptr ? nullptr : layer.residual + column,
+                   residual == nullptr ? nullptr : residual + column,
                    output + column,
                    layer.channels};
     for (int i = 0; i < n; ++i) {
@@ -352,24 +362,26 @@ struct NormaliseColumn {
   }
 };
 
-template <typename T, int n>
+template <typename S, int n>
 struct CombineColumn {
+  using T = Computed<S>;
   int64_t columns;
   const T* factors;
-  const T* gradient;
-  const T* input;
-  T* result;
+  const S* gradient;
+  const S* input;
+  S* result;
   struct Visit {
     T by_gradient[n], by_input[n], addend[n];
-    const T* gradient;
-    const T* input;
-    T* result;
+    const S* gradient;
+    const S* input;
+    S* result;
     int64_t columns;
     __device__ void operator()(int64_t row) const {
-      Pack<T, n> value = LoadPack<n>(gradient + row * columns);
-      const Pack<T, n> other = LoadPack<n>(input + row * columns);
+      Pack<S, n> value = LoadPack<n>(gradient + row * columns);
+      const Pack<S, n> other = LoadPack<n>(input + row * columns);
       for (int i = 0; i < n; ++i) {
-        value.at[i] = value.at[i] * by_gradient[i] + other.at[i] * by_input[i] + addend[i];
+        const T sum = value.at[i] * by_gradient[i] + other.at[i] * by_input[i] + addend[i];
+        value.at[i] = static_cast<S>(sum);
       }
       StorePack<n>(value, result + row * columns);
     }
@@ -388,101 +400,109 @@ struct CombineColumn {
 
 }  // namespace
 
+template <typename S>
 int64_t ColumnScratch(int64_t rows, int64_t columns) {
-  const Strips s(rows, columns);
+  const Strips s(rows, columns, kPackSize<S>);
   return (s.strips + s.groups) * 2 * columns;
 }
 
-template <typename T>
-cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias,
-                    Activation activation, T* values) {
+template <typename S>
+cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const Computed<S>* bias,
+                    Activation activation, S* values) {
   if (bias == nullptr && activation == Activation::kIdentity) return cudaSuccess;
-  return WithPacks(
+  return WithPacks<S>(
       columns,
       [&]<int n>(PackSize<n>) {
         return ForEachColumn(stream, rows, columns / n,
-                             AddBiasToColumn<T, n>{bias, activation, values, columns});
+                             AddBiasToColumn<S, n>{bias, activation, values, columns});
       },
       values);
 }
 
-template <typename T>
+template <typename S>
 cudaError_t AddBiasBackward(cudaStream_t stream, int64_t rows, int64_t columns,
-                            Activation activation, const T* outputs, T* gradient, double* scratch,
-                            T* sums) {
-  return WithPacks(
+                            Activation activation, const S* outputs, S* gradient, double* scratch,
+                            Computed<S>* sums) {
+  return WithPacks<S>(
       columns,
       [&]<int n>(PackSize<n>) {
-        const Strips s(rows, columns);
-        const StripGradients<T, n> strip = {activation, outputs,  nullptr,
+        const Strips s(rows, columns, kPackSize<S>);
+        const StripGradients<S, n> strip = {activation, outputs,  nullptr,
                                             nullptr,    gradient, columns};
-        return SumColumns<Sums, n>(stream, s, strip, scratch, SetSum<T>{sums});
+        return SumColumns<Sums, n>(stream, s, strip, scratch, SetSum<Computed<S>>{sums});
       },
       outputs, gradient);
 }
 
-template <typename T>
-cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const T* input,
-                           double* scratch, const BatchStatistics<T>& statistics) {
-  return WithPacks(
+template <typename S>
+cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const S* input,
+                           double* scratch, const BatchStatistics<Computed<S>>& statistics) {
+  return WithPacks<S>(
       channels,
       [&]<int n>(PackSize<n>) {
-        const Strips s(rows, channels);
-        return SumColumns<Moments, n>(stream, s, StripMoments<T, n>{input, channels}, scratch,
-                                      SetStatistics<T>{rows, statistics});
+        const Strips s(rows, channels, kPackSize<S>);
+        return SumColumns<Moments, n>(stream, s, StripMoments<S, n>{input, channels}, scratch,
+                                      SetStatistics<Computed<S>>{rows, statistics});
       },
       input);
 }
 
-template <typename T>
-cudaError_t Normalise(cudaStream_t stream, const Normalisation<T>& layer, const T* input,
-                      T* output) {
-  return WithPacks(
+template <typename S>
+cudaError_t Normalise(cudaStream_t stream, const Normalisation<Computed<S>>& layer, const S* input,
+                      S* output) {
+  const S* const residual = As<S>(layer.residual);
+  return WithPacks<S>(
       layer.channels,
       [&]<int n>(PackSize<n>) {
         return ForEachColumn(stream, layer.rows, layer.channels / n,
-                             NormaliseColumn<T, n>{layer, input, output});
+                             NormaliseColumn<S, n>{layer, residual, input, output});
       },
-      input, layer.residual, output);
+      input, residual, output);
 }
 
-template <typename T>
-cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<T>& layer, bool of_batch,
-                              const T* input, const T* output, T* output_gradient,
-                              const LayerGradients<T>& gradients, double* scratch, T* factors) {
-  const cudaError_t error = WithPacks(
+template <typename S>
+cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<Computed<S>>& layer,
+                              bool of_batch, const S* input, const S* output, S* output_gradient,
+                              const LayerGradients<Computed<S>>& gradients, double* scratch,
+                              Computed<S>* factors) {
+  const cudaError_t error = WithPacks<S>(
       layer.channels,
       [&]<int n>(PackSize<n>) {
-        const Strips s(layer.rows, layer.channels);
-        const StripGradients<T, n> strip = {layer.activation, output,          input,
+        const Strips s(layer.rows, layer.channels, kPackSize<S>);
+        const StripGradients<S, n> strip = {layer.activation, output,          input,
                                             layer.mean,       output_gradient, layer.channels};
         return SumColumns<Sums, n>(
             stream, s, strip, scratch,
-            SetGradients<T>{layer, of_batch, gradients.weights, gradients.bias, factors});
+            SetGradients<Computed<S>>{layer, of_batch, gradients.weights, gradients.bias, factors});
       },
       input, output, output_gradient);
   if (error != cudaSuccess || gradients.input == nullptr) return error;
-  return WithPacks(
+  S* const result = As<S>(gradients.input);
+  return WithPacks<S>(
       layer.channels,
       [&]<int n>(PackSize<n>) {
         return ForEachColumn(
             stream, layer.rows, layer.channels / n,
-            CombineColumn<T, n>{layer.channels, factors, output_gradient, input, gradients.input});
+            CombineColumn<S, n>{layer.channels, factors, output_gradient, input, result});
       },
-      input, output_gradient, gradients.input);
+      input, output_gradient, result);
 }
 
-#define SYNCGRADS_FOR_TYPE(T)                                                                    \
-  template cudaError_t AddBias(cudaStream_t, int64_t, int64_t, const T*, Activation, T*);        \
-  template cudaError_t AddBiasBackward(cudaStream_t, int64_t, int64_t, Activation, const T*, T*, \
-                                       double*, T*);                                             \
-  template cudaError_t FindStatistics(cudaStream_t, int64_t, int64_t, const T*, double*,         \
-                                      const BatchStatistics<T>&);                                \
-  template cudaError_t Normalise(cudaStream_t, const Normalisation<T>&, const T*, T*);           \
-  template cudaError_t NormaliseBackward(cudaStream_t, const Normalisation<T>&, bool, const T*,  \
-                                         const T*, T*, const LayerGradients<T>&, double*, T*);
-SYNCGRADS_FOR_TYPE(float)
-SYNCGRADS_FOR_TYPE(double)
-#undef SYNCGRADS_FOR_TYPE
+#define SYNCGRADS_FOR_STORAGE(S)                                                                 \
+  template int64_t ColumnScratch<S>(int64_t, int64_t);                                           \
+  template cudaError_t AddBias(cudaStream_t, int64_t, int64_t, const Computed<S>*, Activation,   \
+                               S*);                                                              \
+  template cudaError_t AddBiasBackward(cudaStream_t, int64_t, int64_t, Activation, const S*, S*, \
+                                       double*, Computed<S>*);                                   \
+  template cudaError_t FindStatistics(cudaStream_t, int64_t, int64_t, const S*, double*,         \
+                                      const BatchStatistics<Computed<S>>&);                      \
+  template cudaError_t Normalise(cudaStream_t, const Normalisation<Computed<S>>&, const S*, S*); \
+  template cudaError_t NormaliseBackward(                                                        \
+      cudaStream_t, const Normalisation<Computed<S>>&, bool, const S*, const S*, S*,             \
+      const LayerGradients<Computed<S>>&, double*, Computed<S>*);
+SYNCGRADS_FOR_STORAGE(float)
+SYNCGRADS_FOR_STORAGE(double)
+SYNCGRADS_FOR_STORAGE(Bf16)
+#undef SYNCGRADS_FOR_STORAGE
 
 }  // namespace syncgrads::cuda

@@ -56,10 +56,11 @@ class OfThisMachine : public Accelerators {
 
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(
       int index, MatrixPrecision precision) const override {
-    return Make<float>(index, precision);
+    if (precision == MatrixPrecision::kBf16) return Make<float, cuda::Bf16>(index, precision);
+    return Make<float, float>(index, precision);
   }
   absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int index) const override {
-    return Make<double>(index, MatrixPrecision::kF32);
+    return Make<double, double>(index, MatrixPrecision::kF32);
   }
 
  private:
@@ -70,7 +71,8 @@ class OfThisMachine : public Accelerators {
                                                    " does not exist: this machine has ", count,
                                                    " CUDA devices, numbered from 0"));
   }
-  template <typename T>
+  // The device stores activations as S.
+  template <typename T, typename S>
   absl::StatusOr<std::unique_ptr<Device<T>>> Make(int index, MatrixPrecision precision) const {
     SYNCGRADS_RETURN_IF_ERROR(CheckIndex(index));
     cuda::CudaOptions options;
@@ -79,7 +81,7 @@ class OfThisMachine : public Accelerators {
     options.warn = [](const std::string& warning) {
       std::cerr << absl::StrCat("warning: ", warning, "\n");
     };
-    return cuda::CudaDevice<T>::Create(index, options);
+    return cuda::CudaDevice<T, S>::Create(index, options);
   }
 
   const bool cudnn_;

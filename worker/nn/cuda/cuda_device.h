@@ -11,18 +11,20 @@
 
 #include "absl/status/statusor.h"
 #include "worker/nn/accelerators.h"
+#include "worker/nn/cuda/bf16.h"
 #include "worker/nn/cuda/convolution_plans.h"
 #include "worker/nn/cuda/cublas.h"
 #include "worker/nn/cuda/cuda_memory.h"
 #include "worker/nn/cuda/kernels.h"
 #include "worker/nn/device.h"
+#include "worker/nn/device_array.h"
 #include "worker/nn/device_matrix.h"
 #include "worker/nn/matrix_product.h"
 
 namespace syncgrads::cuda {
 
 struct CudaOptions {
-  // The precision of matrix products of float.
+  // The precision of matrix products if activations are stored as float. Not kBf16.
   MatrixPrecision precision = MatrixPrecision::kF32;
   // Limit on the memory for the im2col rows of one matrix product, or for the workspace of a
   // convolution by cuDNN. The rows of one sample may exceed it.
@@ -35,11 +37,12 @@ struct CudaOptions {
   absl::Duration timeout = absl::Minutes(5);
 };
 
-// A CUDA device. The same calls give the same bits on devices of the same kind with the same
+// A CUDA device that stores activations, gradients by them, and im2col rows as S: float, double or
+// Bf16. The same calls give the same bits on devices of the same kind with the same
 // versions of cuBLAS and cuDNN.
 //
 // Not thread-safe, but different threads may use it one after another.
-template <typename T>
+template <typename T, typename S = T>
 class CudaDevice : public Device<T> {
  public:
   // Errors:
@@ -50,33 +53,44 @@ class CudaDevice : public Device<T> {
   ~CudaDevice() override;
 
   DeviceMemory& memory() override { return *memory_; }
-  void Convolve(const Convolution<T>& layer, int64_t samples, const T* input, T* output) override;
-  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const T* input,
-                        const T* output, T* output_gradient,
+  int64_t stored_bytes() const override { return sizeof(S); }
+  void Store(int64_t count, const T* from, Stored<T>* to) override;
+  void Load(int64_t count, const Stored<T>* from, T* to) override;
+  void Convolve(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
+                Stored<T>* output) override;
+  void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
+                        const Stored<T>* output, Stored<T>* output_gradient,
                         const LayerGradients<T>& gradients) override;
-  void Multiply(const Affine<T>& layer, int64_t samples, const T* input, T* output) override;
-  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const T* input, const T* output,
-                        T* output_gradient, const LayerGradients<T>& gradients) override;
-  void FindStatistics(int64_t rows, int64_t channels, const T* input,
+  void Multiply(const Affine<T>& layer, int64_t samples, const Stored<T>* input,
+                Stored<T>* output) override;
+  void MultiplyBackward(const Affine<T>& layer, int64_t samples, const Stored<T>* input,
+                        const Stored<T>* output, Stored<T>* output_gradient,
+                        const LayerGradients<T>& gradients) override;
+  void FindStatistics(int64_t rows, int64_t channels, const Stored<T>* input,
                       const BatchStatistics<T>& statistics) override;
-  void Normalise(const Normalisation<T>& layer, const T* input, T* output) override;
-  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const T* input,
-                         const T* output, T* output_gradient,
+  void Normalise(const Normalisation<T>& layer, const Stored<T>* input, Stored<T>* output) override;
+  void NormaliseBackward(const Normalisation<T>& layer, bool of_batch, const Stored<T>* input,
+                         const Stored<T>* output, Stored<T>* output_gradient,
                          const LayerGradients<T>& gradients) override;
-  void Add(Activation activation, int64_t count, const T* a, const T* b, T* sum) override;
-  void ActivateBackward(Activation activation, int64_t count, const T* outputs,
-                        T* gradient) override;
-  void Pool(Pooling pooling, const Window& window, int64_t samples, const T* input, T* output,
-            int32_t* chosen) override;
+  void Add(Activation activation, int64_t count, const Stored<T>* a, const Stored<T>* b,
+           Stored<T>* sum) override;
+  void ActivateBackward(Activation activation, int64_t count, const Stored<T>* outputs,
+                        Stored<T>* gradient) override;
+  void Pool(Pooling pooling, const Window& window, int64_t samples, const Stored<T>* input,
+            Stored<T>* output, int32_t* chosen) override;
   void PoolBackward(Pooling pooling, const Window& window, int64_t samples, const int32_t* chosen,
-                    const T* output_gradient, T* input_gradient) override;
-  void Dropout(uint64_t key, double rate, int64_t count, const T* input, T* output) override;
-  void ScaleToRanges(const RangeScaling<T>& layer, const T* input, T* output) override;
-  void ScaleToRangesBackward(const RangeScaling<T>& layer, const T* output_gradient,
-                             T* input_gradient) override;
-  void Transpose(int64_t count, int64_t rows, int64_t columns, const T* from, T* to) override;
-  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const T* outputs,
-                const double* targets, double divisor, double* total, T* gradient) override;
+                    const Stored<T>* output_gradient, Stored<T>* input_gradient) override;
+  void Dropout(uint64_t key, double rate, int64_t count, const Stored<T>* input,
+               Stored<T>* output) override;
+  void ScaleToRanges(const RangeScaling<T>& layer, const Stored<T>* input,
+                     Stored<T>* output) override;
+  void ScaleToRangesBackward(const RangeScaling<T>& layer, const Stored<T>* output_gradient,
+                             Stored<T>* input_gradient) override;
+  void Transpose(int64_t count, int64_t rows, int64_t columns, const Stored<T>* from,
+                 Stored<T>* to) override;
+  void FindLoss(const RowLossRule& rule, int64_t rows, int64_t columns, const Stored<T>* outputs,
+                const double* targets, double divisor, double* total, Stored<T>* gradient) override;
+  void Accumulate(int64_t count, const T* values, T* sum) override;
   void UpdateMovingAverage(T weight, int64_t count, const T* values, T* average) override;
   void Penalise(double l2, int64_t count, const T* values, T* gradient) override;
   void TakePenalties(double* total) override;
@@ -100,20 +114,28 @@ class CudaDevice : public Device<T> {
   // handle. cuBLAS has no code for this: it returns the codes of other failures.
   bool LacksMemory(cublasStatus_t status);
 
-  void MultiplyMatrices(const MatrixProduct<T>& product);
+  template <typename Result>
+  void MultiplyMatrices(const MatrixProduct<S, Result>& product);
 
-  // Returns the weights as [outputs, RowSize(window)], in the order of the rows of Im2Col.
-  // The result is valid until the next call.
-  const T* PackWeights(const Convolution<T>& layer);
+  // Return the weights as [outputs, RowSize(window)], in the order of the rows of Im2Col, and the
+  // kernel in its own order, both stored as S. Unless they are that already, the result is in
+  // layer.packed or, if that is null, valid until the next call.
+  const S* PackWeights(const Convolution<T>& layer);
+  const S* PackKernel(const Affine<T>& layer);
+  // The result of the last call for `layer`. Calls the function again if nothing was kept.
+  const S* PackedWeights(const Convolution<T>& layer);
+  const S* PackedKernel(const Affine<T>& layer);
+  // Returns `packed` or, if it is null, packed_, with the given size.
+  S* RoomForPacked(DeviceMatrix<T>* packed, int64_t rows, int64_t columns);
   // Queues a convolution by cuDNN. Returns false if cuDNN does not compute it.
   bool RunPlan(ConvolutionPass pass, const Convolution<T>& layer, int64_t samples,
                const ConvolutionTensors& tensors);
-  // Whether PackWeights would not change the weights.
-  static bool ArePacked(const Window& window);
+  // Whether weights have the order of the rows of Im2Col.
+  static bool AreInOrder(const Window& window);
 
   // ActivateBackward, and the gradient by the bias, if it is not null.
-  void AddBiasBackward(int64_t rows, int64_t columns, Activation activation, const T* outputs,
-                       T* gradient, T* bias_gradient);
+  void AddBiasBackward(int64_t rows, int64_t columns, Activation activation,
+                       const Stored<T>* outputs, Stored<T>* gradient, T* bias_gradient);
 
   // Returns scratch memory for `count` doubles. It is valid until the next call.
   double* Scratch(int64_t count);
@@ -126,18 +148,20 @@ class CudaDevice : public Device<T> {
   const Cublas& cublas_;
   const CudaOptions options_;
   cublasHandle_t handle_ = nullptr;
-  DeviceMatrix<unsigned char> workspace_;    // scratch memory of cuBLAS
+  DeviceArray<unsigned char> workspace_;     // scratch memory of cuBLAS
   std::unique_ptr<ConvolutionPlans> plans_;  // null: without cuDNN
-  DeviceMatrix<T> rows_;  // im2col rows, or their gradients; or the workspace of a plan
-  DeviceMatrix<T> packed_;
-  DeviceMatrix<T> packed_gradient_;
-  DeviceMatrix<double> scratch_;
-  DeviceMatrix<double> penalty_terms_;
-  DeviceMatrix<T> factors_;
+  DeviceArray<S> rows_;  // im2col rows, or their gradients; or the workspace of a plan
+  DeviceArray<S> packed_;
+  DeviceArray<T> packed_gradient_;
+  DeviceArray<S> planned_gradient_;  // by cuDNN, if S is not T
+  DeviceArray<double> scratch_;
+  DeviceArray<double> penalty_terms_;
+  DeviceArray<T> factors_;
 };
 
 extern template class CudaDevice<float>;
 extern template class CudaDevice<double>;
+extern template class CudaDevice<float, Bf16>;
 
 }  // namespace syncgrads::cuda
 

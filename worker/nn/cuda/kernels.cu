@@ -17,13 +17,13 @@ struct LossPart {
   double largest, sum_of_powers, sum;
 };
 
-template <typename T>
+template <typename S>
 struct SumLossPart {
   int64_t columns;
-  const T* outputs;
+  const S* outputs;
   LossPart* parts;
   __device__ void operator()(int64_t row, int number) const {
-    const T* output = outputs + row * columns;
+    const S* output = outputs + row * columns;
     LossPart part = {-INFINITY, 0, 0};
     for (int64_t i = number; i < columns; i += kLossParts) {
       const double value = output[i];
@@ -37,11 +37,11 @@ struct SumLossPart {
   }
 };
 
-template <typename T>
+template <typename S>
 struct CombineLossParts {
   RowLossRule rule;
   int64_t columns;
-  const T* outputs;
+  const S* outputs;
   const double* targets;
   const LossPart* parts;
   double* log_sums;
@@ -66,17 +66,32 @@ struct CombineLossParts {
   }
 };
 
-template <typename T, int n>
+template <typename S, int n>
 struct AddPacks {
   Activation activation;
-  const T* a;
-  const T* b;
-  T* sum;
+  const S* a;
+  const S* b;
+  S* sum;
   __device__ void operator()(int64_t i) const {
-    Pack<T, n> value = LoadPack<n>(a + i * n);
-    const Pack<T, n> other = LoadPack<n>(b + i * n);
-    for (int j = 0; j < n; ++j) value.at[j] = Activated(activation, value.at[j] + other.at[j]);
+    Pack<S, n> value = LoadPack<n>(a + i * n);
+    const Pack<S, n> other = LoadPack<n>(b + i * n);
+    for (int j = 0; j < n; ++j) {
+      const Computed<S> added = value.at[j] + other.at[j];
+      value.at[j] = static_cast<S>(Activated(activation, added));
+    }
     StorePack<n>(value, sum + i * n);
+  }
+};
+
+template <typename From, typename To, int n>
+struct ConvertPacks {
+  const From* from;
+  To* to;
+  __device__ void operator()(int64_t i) const {
+    const Pack<From, n> value = LoadPack<n>(from + i * n);
+    Pack<To, n> converted;
+    for (int j = 0; j < n; ++j) converted.at[j] = static_cast<To>(value.at[j]);
+    StorePack<n>(converted, to + i * n);
   }
 };
 
@@ -116,23 +131,34 @@ struct TakeNumber {
 
 }  // namespace
 
-template <typename T>
-cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const T* a, const T* b,
-                T* sum) {
-  return WithPacks(
+template <typename From, typename To>
+cudaError_t Convert(cudaStream_t stream, int64_t count, const From* from, To* to) {
+  return WithPacks<Bf16>(
       count,
       [&]<int n>(PackSize<n>) {
-        return ForEach(stream, count / n, AddPacks<T, n>{activation, a, b, sum});
+        return ForEach(stream, count / n, ConvertPacks<From, To, n>{from, to});
+      },
+      from, to);
+}
+
+template <typename S>
+cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const S* a, const S* b,
+                S* sum) {
+  return WithPacks<S>(
+      count,
+      [&]<int n>(PackSize<n>) {
+        return ForEach(stream, count / n, AddPacks<S, n>{activation, a, b, sum});
       },
       a, b, sum);
 }
 
-template <typename T>
+template <typename S>
 cudaError_t ActivateBackward(cudaStream_t stream, Activation activation, int64_t count,
-                             const T* outputs, T* gradient) {
+                             const S* outputs, S* gradient) {
   if (activation == Activation::kIdentity) return cudaSuccess;
   return ForEach(stream, count, [=] __device__(int64_t i) {
-    gradient[i] = ActivatedBackward(activation, outputs[i], gradient[i]);
+    gradient[i] =
+        static_cast<S>(ActivatedBackward<Computed<S>>(activation, outputs[i], gradient[i]));
   });
 }
 
@@ -143,31 +169,36 @@ cudaError_t UpdateMovingAverage(cudaStream_t stream, T weight, int64_t count, co
                  [=] __device__(int64_t i) { average[i] += weight * (values[i] - average[i]); });
 }
 
-template <typename T>
-cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const T* input,
-                    T* output) {
+template <typename S>
+cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const S* input,
+                    S* output) {
+  using T = Computed<S>;
   const T kept = static_cast<T>(1 / (1 - rate));
   return ForEach(stream, count, [=] __device__(int64_t i) {
-    output[i] = input[i] * (UniformAt(key, static_cast<uint64_t>(i)) < rate ? T{0} : kept);
+    const T factor = UniformAt(key, static_cast<uint64_t>(i)) < rate ? T{0} : kept;
+    output[i] = static_cast<S>(input[i] * factor);
   });
 }
 
-template <typename T>
-cudaError_t ScaleToRanges(cudaStream_t stream, const RangeScaling<T>& layer, bool shifts,
-                          const T* input, T* output) {
+template <typename S>
+cudaError_t ScaleToRanges(cudaStream_t stream, const RangeScaling<Computed<S>>& layer, bool shifts,
+                          const S* input, S* output) {
+  using T = Computed<S>;
   const RangeScaling<T> l = layer;
   return ForEachPlace(stream, l.rows, l.columns, [=] __device__(int64_t row, int column) {
     const T width = l.maximum[column] - l.minimum[column];
     const T scale = width > 0 ? 2 / width : T{0};
     const T offset = scale > 0 ? T{-1} : T{0};
     const int64_t i = row * l.columns + column;
-    output[i] = shifts ? (input[i] - l.minimum[column]) * scale + offset : input[i] * scale;
+    const T value = input[i];
+    output[i] =
+        static_cast<S>(shifts ? (value - l.minimum[column]) * scale + offset : value * scale);
   });
 }
 
-template <typename T>
+template <typename S>
 cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
-                      const T* from, T* to) {
+                      const S* from, S* to) {
   return ForEachPlace(stream, count, rows * columns, [=] __device__(int64_t block, int i) {
     const int64_t column = i / rows;
     const int64_t row = i - column * rows;
@@ -180,10 +211,10 @@ int64_t LossScratch(int64_t rows) {
   return 2 * rows + kSumScratch + parts;
 }
 
-template <typename T>
+template <typename S>
 cudaError_t FindLoss(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
-                     const T* outputs, const double* targets, double divisor, double* scratch,
-                     double* total, T* gradient) {
+                     const S* outputs, const double* targets, double divisor, double* scratch,
+                     double* total, S* gradient) {
   double* const losses = scratch;
   double* const log_sums = losses + rows;
   double* const partial = log_sums + rows;
@@ -191,10 +222,10 @@ cudaError_t FindLoss(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_
   if (rule.kind == LossKind::kLogitCrossEntropy) {
     LossPart* const parts = reinterpret_cast<LossPart*>(partial + kSumScratch);
     error = ForEachPlace(stream, rows, columns < kLossParts ? columns : kLossParts,
-                         SumLossPart<T>{columns, outputs, parts});
+                         SumLossPart<S>{columns, outputs, parts});
     if (error != cudaSuccess) return error;
     error = ForEach(stream, rows,
-                    CombineLossParts<T>{rule, columns, outputs, targets, parts, log_sums, losses});
+                    CombineLossParts<S>{rule, columns, outputs, targets, parts, log_sums, losses});
     if (error != cudaSuccess) return error;
     error = ForEachPlace(stream, rows, columns, [=] __device__(int64_t row, int column) {
       const int64_t i = row * columns + column;
@@ -202,11 +233,11 @@ cudaError_t FindLoss(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_
       const double here =
           column == static_cast<int64_t>(targets[row]) ? 1 - rule.label_smoothing : 0;
       const double everywhere = rule.label_smoothing / static_cast<double>(columns);
-      gradient[i] = static_cast<T>((probability - (here + everywhere)) / divisor);
+      gradient[i] = static_cast<S>((probability - (here + everywhere)) / divisor);
     });
   } else {
     error = ForEach(stream, rows, [=] __device__(int64_t row) {
-      const T* output = outputs + row * columns;
+      const S* output = outputs + row * columns;
       losses[row] = RowLoss(rule, columns, output, targets[row]);
       RowLossGradient(rule, columns, output, targets[row], divisor, gradient + row * columns);
     });
@@ -239,18 +270,28 @@ cudaError_t TakePenalties(cudaStream_t stream, double* terms, double* scratch, d
   return AddPartialSums(stream, 1, scratch, total);
 }
 
-#define SYNCGRADS_FOR_TYPE(T)                                                                   \
-  template cudaError_t Add(cudaStream_t, Activation, int64_t, const T*, const T*, T*);          \
-  template cudaError_t ActivateBackward(cudaStream_t, Activation, int64_t, const T*, T*);       \
-  template cudaError_t UpdateMovingAverage(cudaStream_t, T, int64_t, const T*, T*);             \
-  template cudaError_t Dropout(cudaStream_t, uint64_t, double, int64_t, const T*, T*);          \
-  template cudaError_t ScaleToRanges(cudaStream_t, const RangeScaling<T>&, bool, const T*, T*); \
-  template cudaError_t Transpose(cudaStream_t, int64_t, int64_t, int64_t, const T*, T*);        \
-  template cudaError_t FindLoss(cudaStream_t, RowLossRule, int64_t, int64_t, const T*,          \
-                                const double*, double, double*, double*, T*);                   \
+#define SYNCGRADS_FOR_TYPE(T)                                                       \
+  template cudaError_t UpdateMovingAverage(cudaStream_t, T, int64_t, const T*, T*); \
   template cudaError_t Penalise(cudaStream_t, double, int64_t, const T*, T*, double*);
 SYNCGRADS_FOR_TYPE(float)
 SYNCGRADS_FOR_TYPE(double)
 #undef SYNCGRADS_FOR_TYPE
+
+#define SYNCGRADS_FOR_STORAGE(S)                                                           \
+  template cudaError_t Add(cudaStream_t, Activation, int64_t, const S*, const S*, S*);     \
+  template cudaError_t ActivateBackward(cudaStream_t, Activation, int64_t, const S*, S*);  \
+  template cudaError_t Dropout(cudaStream_t, uint64_t, double, int64_t, const S*, S*);     \
+  template cudaError_t ScaleToRanges(cudaStream_t, const RangeScaling<Computed<S>>&, bool, \
+                                     const S*, S*);                                        \
+  template cudaError_t Transpose(cudaStream_t, int64_t, int64_t, int64_t, const S*, S*);   \
+  template cudaError_t FindLoss(cudaStream_t, RowLossRule, int64_t, int64_t, const S*,     \
+                                const double*, double, double*, double*, S*);
+SYNCGRADS_FOR_STORAGE(float)
+SYNCGRADS_FOR_STORAGE(double)
+SYNCGRADS_FOR_STORAGE(Bf16)
+#undef SYNCGRADS_FOR_STORAGE
+
+template cudaError_t Convert(cudaStream_t, int64_t, const float*, Bf16*);
+template cudaError_t Convert(cudaStream_t, int64_t, const Bf16*, float*);
 
 }  // namespace syncgrads::cuda

@@ -1,4 +1,6 @@
-// The kernels of a CUDA device: all operations except matrix products. T is float or double.
+// The kernels of a CUDA device: all operations except matrix products. Activations, gradients by
+// them, and im2col rows are stored as S: float, double or Bf16. Kernels compute with Computed<S>
+// (T), and sum in it or in double. Parameters, their gradients and statistics are T.
 //
 // Each function queues its kernels on `stream` and returns CUDA's result of doing so. Device
 // (worker/nn/device.h) describes what the operations compute. No result depends on the order in
@@ -15,6 +17,7 @@
 
 #include "common/update_rule.h"
 #include "worker/nn/activation.h"
+#include "worker/nn/cuda/bf16.h"
 #include "worker/nn/loss_kind.h"
 #include "worker/nn/operands.h"
 
@@ -59,34 +62,47 @@ struct Geometry {
   Divisor by_height, by_width, by_output_height, by_output_width, by_stride;
 };
 
-template <typename T>
-cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const T* a, const T* b,
-                T* sum);
-template <typename T>
+// The device's addresses of activations.
+template <typename S, typename T>
+S* As(Stored<T>* stored) {
+  return reinterpret_cast<S*>(stored);
+}
+template <typename S, typename T>
+const S* As(const Stored<T>* stored) {
+  return reinterpret_cast<const S*>(stored);
+}
+
+// Converts numbers.
+template <typename From, typename To>
+cudaError_t Convert(cudaStream_t stream, int64_t count, const From* from, To* to);
+template <typename S>
+cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const S* a, const S* b,
+                S* sum);
+template <typename S>
 cudaError_t ActivateBackward(cudaStream_t stream, Activation activation, int64_t count,
-                             const T* outputs, T* gradient);
+                             const S* outputs, S* gradient);
 template <typename T>
 cudaError_t UpdateMovingAverage(cudaStream_t stream, T weight, int64_t count, const T* values,
                                 T* average);
-template <typename T>
-cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const T* input,
-                    T* output);
+template <typename S>
+cudaError_t Dropout(cudaStream_t stream, uint64_t key, double rate, int64_t count, const S* input,
+                    S* output);
 // Multiplies by 2 / (maximum - minimum), or by 0 if the maximum is not above the minimum. With
 // `shifts`, subtracts the minimum before that and 1 (or 0) after it.
-template <typename T>
-cudaError_t ScaleToRanges(cudaStream_t stream, const RangeScaling<T>& layer, bool shifts,
-                          const T* input, T* output);
-template <typename T>
+template <typename S>
+cudaError_t ScaleToRanges(cudaStream_t stream, const RangeScaling<Computed<S>>& layer, bool shifts,
+                          const S* input, S* output);
+template <typename S>
 cudaError_t Transpose(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
-                      const T* from, T* to);
+                      const S* from, S* to);
 
 // Scratch memory, in doubles, of FindLoss, AddUp and TakePenalties.
 int64_t LossScratch(int64_t rows);
 inline constexpr int64_t kSumScratch = 256;
-template <typename T>
+template <typename S>
 cudaError_t FindLoss(cudaStream_t stream, RowLossRule rule, int64_t rows, int64_t columns,
-                     const T* outputs, const double* targets, double divisor, double* scratch,
-                     double* total, T* gradient);
+                     const S* outputs, const double* targets, double divisor, double* scratch,
+                     double* total, S* gradient);
 // The penalties since the last TakePenalties are the sum of kPenaltyTerms numbers, which are zeros
 // at first. TakePenalties adds that sum to *total and sets the terms to zeros.
 inline constexpr int64_t kPenaltyTerms = 1 << 16;
@@ -103,58 +119,60 @@ cudaError_t Update(cudaStream_t stream, const Optimizer& rule, const ArrayUpdate
 // window_height * window_width * row_channels numbers; channels that the image does not have are
 // zeros. Col2Im sets each number of the images to the sum of the row elements that Im2Col copies
 // it to.
-template <typename T>
-cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
-                   T* rows);
-template <typename T>
-cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
-                   T* images);
+template <typename S>
+cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* images,
+                   S* rows);
+template <typename S>
+cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* rows,
+                   S* images);
 // PackWeights converts weights from [outputs, channels, area] to the order of the rows,
 // [outputs, area, row_channels], with zeros for channels that do not exist. UnpackWeights does
-// the reverse.
-template <typename T>
+// the reverse, for gradients.
+template <typename S>
 cudaError_t PackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
-                        const T* weights, T* packed);
-template <typename T>
+                        const Computed<S>* weights, S* packed);
+template <typename S>
 cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
-                          const T* packed, T* weights);
+                          const S* packed, Computed<S>* weights);
 
-template <typename T>
-cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* input,
-                    T* output, int32_t* chosen);
-template <typename T>
+template <typename S>
+cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* input,
+                    S* output, int32_t* chosen);
+template <typename S>
 cudaError_t MaxPoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                            const int32_t* chosen, const T* output_gradient, T* input_gradient);
-template <typename T>
+                            const int32_t* chosen, const S* output_gradient, S* input_gradient);
+template <typename S>
 cudaError_t AveragePool(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                        const T* input, T* output);
-template <typename T>
+                        const S* input, S* output);
+template <typename S>
 cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                                const T* output_gradient, T* input_gradient);
+                                const S* output_gradient, S* input_gradient);
 
 // values = activation(values + bias[column]); `bias` may be null.
-template <typename T>
-cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias,
-                    Activation activation, T* values);
+template <typename S>
+cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const Computed<S>* bias,
+                    Activation activation, S* values);
 
 // Scratch memory, in doubles, of the functions below, which sum the columns of a matrix.
+template <typename S>
 int64_t ColumnScratch(int64_t rows, int64_t columns);
 // ActivateBackward, and sets `sums` to the sums of the columns of the gradient.
-template <typename T>
+template <typename S>
 cudaError_t AddBiasBackward(cudaStream_t stream, int64_t rows, int64_t columns,
-                            Activation activation, const T* outputs, T* gradient, double* scratch,
-                            T* sums);
-template <typename T>
-cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const T* input,
-                           double* scratch, const BatchStatistics<T>& statistics);
-template <typename T>
-cudaError_t Normalise(cudaStream_t stream, const Normalisation<T>& layer, const T* input,
-                      T* output);
+                            Activation activation, const S* outputs, S* gradient, double* scratch,
+                            Computed<S>* sums);
+template <typename S>
+cudaError_t FindStatistics(cudaStream_t stream, int64_t rows, int64_t channels, const S* input,
+                           double* scratch, const BatchStatistics<Computed<S>>& statistics);
+template <typename S>
+cudaError_t Normalise(cudaStream_t stream, const Normalisation<Computed<S>>& layer, const S* input,
+                      S* output);
 // `factors` is scratch memory for 3 * channels numbers.
-template <typename T>
-cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<T>& layer, bool of_batch,
-                              const T* input, const T* output, T* output_gradient,
-                              const LayerGradients<T>& gradients, double* scratch, T* factors);
+template <typename S>
+cudaError_t NormaliseBackward(cudaStream_t stream, const Normalisation<Computed<S>>& layer,
+                              bool of_batch, const S* input, const S* output, S* output_gradient,
+                              const LayerGradients<Computed<S>>& gradients, double* scratch,
+                              Computed<S>* factors);
 
 }  // namespace syncgrads::cuda
 

@@ -16,22 +16,26 @@ inline constexpr int64_t kMostBlocks = 4096;
 // The blocks that fill a large device once (148 multiprocessors of 2,048 threads each).
 inline constexpr int64_t kResidentBlocks = 1184;
 
-// `n` neighbouring numbers, which a thread loads and stores at once. The address must be a
-// multiple of 16 bytes if n is 4.
-template <typename T, int n>
-struct alignas(n == 1 ? sizeof(T) : 16) Pack {
-  T at[n];
+// `n` neighbouring numbers of a type of storage, which a thread loads and stores at once. The
+// address must be a multiple of their size, or of 16 bytes if they are longer.
+template <typename S, int n>
+struct alignas(n * sizeof(S) < 16 ? n * sizeof(S) : 16) Pack {
+  S at[n];
 };
 
-template <int n, typename T>
-__device__ inline Pack<T, n> LoadPack(const T* from) {
-  return *reinterpret_cast<const Pack<T, n>*>(from);
+template <int n, typename S>
+__device__ inline Pack<S, n> LoadPack(const S* from) {
+  return *reinterpret_cast<const Pack<S, n>*>(from);
 }
 
-template <int n, typename T>
-__device__ inline void StorePack(const Pack<T, n>& pack, T* to) {
-  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+template <int n, typename S>
+__device__ inline void StorePack(const Pack<S, n>& pack, S* to) {
+  *reinterpret_cast<Pack<S, n>*>(to) = pack;
 }
+
+// The numbers in a full pack: 16 bytes, or 32 of double.
+template <typename S>
+inline constexpr int kPackSize = sizeof(S) == 2 ? 8 : 4;
 
 // A number of numbers in a Pack, as an argument of a generic function.
 template <int n>
@@ -39,12 +43,12 @@ struct PackSize {
   static constexpr int value = n;
 };
 
-// Calls function(PackSize<4>()) if rows of `columns` numbers at each of `addresses` can be read
-// in packs of 4 (null is allowed), otherwise function(PackSize<1>()).
-template <typename Function, typename... Addresses>
+// Calls function(PackSize<kPackSize<S>>()) if rows of `columns` numbers at each of `addresses` can
+// be read in full packs (null is allowed), otherwise function(PackSize<1>()).
+template <typename S, typename Function, typename... Addresses>
 cudaError_t WithPacks(int64_t columns, Function function, const Addresses*... addresses) {
   const bool aligned = (... && (reinterpret_cast<uintptr_t>(addresses) % 16 == 0));
-  if (aligned && columns % 4 == 0) return function(PackSize<4>());
+  if (aligned && columns % kPackSize<S> == 0) return function(PackSize<kPackSize<S>>());
   return function(PackSize<1>());
 }
 

@@ -95,24 +95,24 @@ __device__ inline T GatherOverWindows(const Geometry& g, const Place& pixel, Ter
 
 // Copies one pack of one tap, that is, one position in the window, for each window. `copied` of the
 // n channels exist in the images.
-template <typename T, int n, int copied>
+template <typename S, int n, int copied>
 struct Im2ColColumn {
   Geometry g;
-  const T* images;
-  T* rows;
+  const S* images;
+  S* rows;
   struct Visit {
     Geometry g;
     int y, x;  // of the tap
-    const T* images;
-    T* rows;
+    const S* images;
+    S* rows;
     int row_length;
     __device__ void operator()(int64_t window) const {
       const Place place = WindowPlace(g, window);
       const int line = place.y * g.stride + y;
       const int column = place.x * g.stride + x;
-      Pack<T, n> pack = {};
+      Pack<S, n> pack = {};
       if (line >= 0 && line < g.height && column >= 0 && column < g.width) {
-        const T* from = images + PixelAt(g, place.sample, line, column);
+        const S* from = images + PixelAt(g, place.sample, line, column);
         if constexpr (n == copied) {
           pack = LoadPack<n>(from);
         } else {
@@ -138,23 +138,24 @@ struct Im2ColColumn {
 
 // Gathers one pack of each pixel. `size` is the width and height of the window, and the stride is
 // 1; with size 0, both are those of the geometry.
-template <typename T, int n, int size>
+template <typename S, int n, int size>
 struct Col2ImColumn {
+  using T = Computed<S>;
   Geometry g;
-  const T* rows;
-  T* images;
+  const S* rows;
+  S* images;
   struct Visit {
     Geometry g;
-    const T* rows;
-    T* images;
-    __device__ void AddRow(int window, int y, int x, Pack<T, n>& sum) const {
+    const S* rows;
+    S* images;
+    __device__ void AddRow(int window, int y, int x, T (&sum)[n]) const {
       const int line = (window * g.window_height + y) * g.window_width + x;
-      const Pack<T, n> pack = LoadPack<n>(rows + line * g.row_channels);
-      for (int i = 0; i < n; ++i) sum.at[i] += pack.at[i];
+      const Pack<S, n> pack = LoadPack<n>(rows + line * g.row_channels);
+      for (int i = 0; i < n; ++i) sum[i] += pack.at[i];
     }
     __device__ void operator()(int64_t pixel) const {
       const Place place = PixelPlace(g, pixel);
-      Pack<T, n> sum = {};
+      T sum[n] = {};
       if constexpr (size > 0) {
 #pragma unroll
         for (int y = 0; y < size; ++y) {
@@ -169,7 +170,9 @@ struct Col2ImColumn {
       } else {
         ForEachWindowOver(g, place, [&](int window, int y, int x) { AddRow(window, y, x, sum); });
       }
-      StorePack<n>(sum, images + static_cast<int>(pixel) * g.channels);
+      Pack<S, n> result;
+      for (int i = 0; i < n; ++i) result.at[i] = static_cast<S>(sum[i]);
+      StorePack<n>(result, images + static_cast<int>(pixel) * g.channels);
     }
   };
   __device__ Visit operator()(int pack) const { return {g, rows + pack * n, images + pack * n}; }
@@ -177,60 +180,61 @@ struct Col2ImColumn {
 
 }  // namespace
 
-template <typename T>
-cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* images,
-                   T* rows) {
+template <typename S>
+cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* images,
+                   S* rows) {
   const Geometry& g = geometry;
   const int64_t windows = WindowsOf(g, samples);
   const int64_t columns = int64_t{g.window_height} * g.window_width * g.row_channels;
   if (g.channels == 3 && g.row_channels == 4) {
-    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<T, 4, 3>{g, images, rows},
+    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<S, 4, 3>{g, images, rows},
                          kMostBlocks);
   }
-  return WithPacks(
+  return WithPacks<S>(
       g.channels,
       [&]<int n>(PackSize<n>) {
-        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<T, n, n>{g, images, rows},
+        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<S, n, n>{g, images, rows},
                              kMostBlocks);
       },
       images, rows);
 }
 
-template <typename T>
-cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* rows,
-                   T* images) {
+template <typename S>
+cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* rows,
+                   S* images) {
   const Geometry& g = geometry;
   const bool is_3x3 = g.window_height == 3 && g.window_width == 3 && g.stride == 1;
-  return WithPacks(
+  return WithPacks<S>(
       g.channels,
       [&]<int n>(PackSize<n>) {
         if (is_3x3) {
           return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                               Col2ImColumn<T, n, 3>{g, rows, images}, kMostBlocks);
+                               Col2ImColumn<S, n, 3>{g, rows, images}, kMostBlocks);
         }
         return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                             Col2ImColumn<T, n, 0>{g, rows, images}, kMostBlocks);
+                             Col2ImColumn<S, n, 0>{g, rows, images}, kMostBlocks);
       },
       rows, images);
 }
 
-template <typename T>
+template <typename S>
 cudaError_t PackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
-                        const T* weights, T* packed) {
+                        const Computed<S>* weights, S* packed) {
+  using T = Computed<S>;
   const Geometry g = geometry;
   const int area = g.window_height * g.window_width;
   const int columns = area * g.row_channels;
   return ForEachPlace(stream, outputs, columns, [=] __device__(int64_t output, int column) {
     const int tap = column / g.row_channels;
     const int channel = column - tap * g.row_channels;
-    packed[output * columns + column] =
-        channel < g.channels ? weights[(output * g.channels + channel) * area + tap] : T{0};
+    packed[output * columns + column] = static_cast<S>(
+        channel < g.channels ? weights[(output * g.channels + channel) * area + tap] : T{0});
   });
 }
 
-template <typename T>
+template <typename S>
 cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t outputs,
-                          const T* packed, T* weights) {
+                          const S* packed, Computed<S>* weights) {
   const Geometry g = geometry;
   const int area = g.window_height * g.window_width;
   const int columns = g.channels * area;
@@ -241,15 +245,16 @@ cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t
   });
 }
 
-template <typename T>
-cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const T* input,
-                    T* output, int32_t* chosen) {
+template <typename S>
+cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* input,
+                    S* output, int32_t* chosen) {
+  using T = Computed<S>;
   const Geometry g = geometry;
   return ForEachPlace(stream, WindowsOf(g, samples), g.channels,
                       [=] __device__(int64_t window, int channel) {
                         const Place place = WindowPlace(g, window);
                         const Area area = AreaOf(g, place);
-                        const T* image = input + PixelAt(g, place.sample, 0, 0);
+                        const S* image = input + PixelAt(g, place.sample, 0, 0);
                         T largest = 0;
                         int32_t where = -1;
                         for (int y = area.top; y < area.bottom; ++y) {
@@ -262,30 +267,32 @@ cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t sampl
                             where = at;
                           }
                         }
-                        output[window * g.channels + channel] = largest;
+                        output[window * g.channels + channel] = static_cast<S>(largest);
                         chosen[window * g.channels + channel] = where;
                       });
 }
 
-template <typename T>
+template <typename S>
 cudaError_t MaxPoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                            const int32_t* chosen, const T* output_gradient, T* input_gradient) {
+                            const int32_t* chosen, const S* output_gradient, S* input_gradient) {
+  using T = Computed<S>;
   const Geometry g = geometry;
   return ForEachPlace(stream, PixelsOf(g, samples), g.channels,
                       [=] __device__(int64_t pixel, int channel) {
                         const Place place = PixelPlace(g, pixel);
                         const int32_t at = (place.y * g.width + place.x) * g.channels + channel;
-                        input_gradient[pixel * g.channels + channel] =
-                            GatherOverWindows<T>(g, place, [&](int window) {
-                              const int i = window * g.channels + channel;
-                              return chosen[i] == at ? output_gradient[i] : T{0};
-                            });
+                        const T sum = GatherOverWindows<T>(g, place, [&](int window) {
+                          const int i = window * g.channels + channel;
+                          return chosen[i] == at ? T{output_gradient[i]} : T{0};
+                        });
+                        input_gradient[pixel * g.channels + channel] = static_cast<S>(sum);
                       });
 }
 
-template <typename T>
+template <typename S>
 cudaError_t AveragePool(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                        const T* input, T* output) {
+                        const S* input, S* output) {
+  using T = Computed<S>;
   const Geometry g = geometry;
   const T share = T{1} / static_cast<T>(g.window_height * g.window_width);
   return ForEachPlace(stream, WindowsOf(g, samples), g.channels,
@@ -298,36 +305,41 @@ cudaError_t AveragePool(cudaStream_t stream, const Geometry& geometry, int64_t s
                             sum += input[PixelAt(g, place.sample, y, x) + channel];
                           }
                         }
-                        output[window * g.channels + channel] = sum * share;
+                        output[window * g.channels + channel] = static_cast<S>(sum * share);
                       });
 }
 
-template <typename T>
+template <typename S>
 cudaError_t AveragePoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
-                                const T* output_gradient, T* input_gradient) {
+                                const S* output_gradient, S* input_gradient) {
+  using T = Computed<S>;
   const Geometry g = geometry;
   const T share = T{1} / static_cast<T>(g.window_height * g.window_width);
-  return ForEachPlace(
-      stream, PixelsOf(g, samples), g.channels, [=] __device__(int64_t pixel, int channel) {
-        const Place place = PixelPlace(g, pixel);
-        input_gradient[pixel * g.channels + channel] = GatherOverWindows<T>(
-            g, place,
-            [&](int window) { return output_gradient[window * g.channels + channel] * share; });
-      });
+  return ForEachPlace(stream, PixelsOf(g, samples), g.channels,
+                      [=] __device__(int64_t pixel, int channel) {
+                        const Place place = PixelPlace(g, pixel);
+                        const T sum = GatherOverWindows<T>(g, place, [&](int window) {
+                          return output_gradient[window * g.channels + channel] * share;
+                        });
+                        input_gradient[pixel * g.channels + channel] = static_cast<S>(sum);
+                      });
 }
 
-#define SYNCGRADS_FOR_TYPE(T)                                                                   \
-  template cudaError_t Im2Col(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
-  template cudaError_t Col2Im(cudaStream_t, const Geometry&, int64_t, const T*, T*);            \
-  template cudaError_t PackWeights(cudaStream_t, const Geometry&, int64_t, const T*, T*);       \
-  template cudaError_t UnpackWeights(cudaStream_t, const Geometry&, int64_t, const T*, T*);     \
-  template cudaError_t MaxPool(cudaStream_t, const Geometry&, int64_t, const T*, T*, int32_t*); \
+#define SYNCGRADS_FOR_STORAGE(S)                                                                \
+  template cudaError_t Im2Col(cudaStream_t, const Geometry&, int64_t, const S*, S*);            \
+  template cudaError_t Col2Im(cudaStream_t, const Geometry&, int64_t, const S*, S*);            \
+  template cudaError_t PackWeights(cudaStream_t, const Geometry&, int64_t, const Computed<S>*,  \
+                                   S*);                                                         \
+  template cudaError_t UnpackWeights(cudaStream_t, const Geometry&, int64_t, const S*,          \
+                                     Computed<S>*);                                             \
+  template cudaError_t MaxPool(cudaStream_t, const Geometry&, int64_t, const S*, S*, int32_t*); \
   template cudaError_t MaxPoolBackward(cudaStream_t, const Geometry&, int64_t, const int32_t*,  \
-                                       const T*, T*);                                           \
-  template cudaError_t AveragePool(cudaStream_t, const Geometry&, int64_t, const T*, T*);       \
-  template cudaError_t AveragePoolBackward(cudaStream_t, const Geometry&, int64_t, const T*, T*);
-SYNCGRADS_FOR_TYPE(float)
-SYNCGRADS_FOR_TYPE(double)
-#undef SYNCGRADS_FOR_TYPE
+                                       const S*, S*);                                           \
+  template cudaError_t AveragePool(cudaStream_t, const Geometry&, int64_t, const S*, S*);       \
+  template cudaError_t AveragePoolBackward(cudaStream_t, const Geometry&, int64_t, const S*, S*);
+SYNCGRADS_FOR_STORAGE(float)
+SYNCGRADS_FOR_STORAGE(double)
+SYNCGRADS_FOR_STORAGE(Bf16)
+#undef SYNCGRADS_FOR_STORAGE
 
 }  // namespace syncgrads::cuda

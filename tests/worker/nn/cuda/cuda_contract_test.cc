@@ -8,12 +8,10 @@
 #include "tests/worker/nn/device_contract.h"
 #include "tests/worker/nn/layer_cases.h"
 #include "tests/worker/nn/layer_contract.h"
+#include "tests/worker/nn/resnet_contract.h"
 #include "tests/worker/testing/status.h"
-#include "worker/base/random.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
-#include "worker/nn/named_model.h"
 
 namespace syncgrads {
 namespace {
@@ -23,7 +21,7 @@ class CudaContractTest : public testing::Test {
   void SetUp() override {
     const absl::StatusOr<int> count = CudaAccelerators().Count();
     if (!count.ok()) GTEST_SKIP() << "built, not run: " << count.status().message();
-    auto floats = CudaAccelerators(uses_cudnn()).MakeFloat(0, MatrixPrecision::kF32);
+    auto floats = CudaAccelerators(uses_cudnn()).MakeFloat(0, precision());
     SYNCGRADS_ASSERT_OK(floats);
     floats_ = std::move(*floats);
     auto doubles = CudaAccelerators().MakeDouble(0);
@@ -33,6 +31,7 @@ class CudaContractTest : public testing::Test {
 
   // Whether convolutions are computed by cuDNN, if it is installed.
   virtual bool uses_cudnn() const { return true; }
+  virtual MatrixPrecision precision() const { return MatrixPrecision::kF32; }
 
   void TearDown() override {
     if (floats_ == nullptr || doubles_ == nullptr) return;
@@ -84,6 +83,8 @@ TEST_F(CudaContractTest, BatchNormAgreesWithAPlainLoop) {
   ExpectBatchNormAgreesWithAPlainLoop(*floats_);
 }
 
+TEST_F(CudaContractTest, NumbersAreStoredExactly) { ExpectNumbersAreStoredRounded(*floats_); }
+
 TEST_F(CudaContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
 
 TEST_F(CudaContractTest, UpdatesHaveTheBitsOfTheHost) {
@@ -106,67 +107,15 @@ TEST_F(CudaContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
 }
 
 TEST_F(CudaContractTest, ProductsAreRoundedAsTheFlagSays) {
-  // Each of the two factors is reduced to 11 (TF32) or 8 (BF16) significant bits. Devices may
-  // truncate, so the relative error of each factor is at most a unit in the last place.
-  for (const auto& [precision, error] :
-       {std::pair(MatrixPrecision::kTf32, 0x1p-9), std::pair(MatrixPrecision::kBf16, 0x1p-6)}) {
-    const auto device = CudaAccelerators().MakeFloat(0, precision);
-    SYNCGRADS_ASSERT_OK(device);
-    ExpectDenseLayersAgreeWithAPlainLoop(**device, error);
-  }
-}
-
-// The loss and the gradients of ResNet-34 for a batch of images.
-struct ResNetResults {
-  double loss = 0;
-  std::vector<std::string> names;
-  std::vector<Matrix<float>> gradients;
-};
-
-ResNetResults RunResNet(Device<float>& device) {
-  v1::NamedModel named;
-  named.set_name("resnet34");
-  named.set_outputs(10);
-  const Shape shape = Shape::Image(3, 48, 48);
-  const auto model = BuildModel<float>(*ExpandNamedModel(named), shape, CustomLayers(), device);
-  EXPECT_TRUE(model.ok()) << model.status();
-  (*model)->Initialise(5);
-  RandomStream random(3, {});
-  Matrix<float> images(2, shape.size());
-  for (Eigen::Index i = 0; i < images.size(); ++i) {
-    images.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
-  }
-  // The statistics of the batch keep the blocks' outputs in bounds.
-  Pass pass;
-  pass.training = true;
-  const auto nothing = [](size_t) { return absl::OkStatus(); };
-  SYNCGRADS_EXPECT_OK((*model)->ComputeGradients(pass, images, Loss(), std::vector<double>{3, 7}, 2,
-                                                 nothing, nothing));
-  ResNetResults results;
-  results.loss = *(*model)->TakeLoss();
-  for (Parameter<float>* parameter : (*model)->parameters()) {
-    results.names.push_back(parameter->name);
-    SYNCGRADS_EXPECT_OK(device.memory().Wait(parameter->QueueGradient()));
-    results.gradients.push_back(parameter->gradient);
-  }
-  return results;
-}
-
-void ExpectResNetAgreesWithTheProcessors(Device<float>& device) {
-  CpuDevice<float> processor(1);
-  const ResNetResults expected = RunResNet(processor);
-  const ResNetResults actual = RunResNet(device);
-  EXPECT_NEAR(actual.loss, expected.loss, 1e-3 * expected.loss);
-  for (size_t i = 0; i < expected.gradients.size(); ++i) {
-    const float scale = expected.gradients[i].cwiseAbs().maxCoeff();
-    EXPECT_GT(scale, 0) << expected.names[i];
-    EXPECT_LT((actual.gradients[i] - expected.gradients[i]).cwiseAbs().maxCoeff(), 1e-2f * scale)
-        << expected.names[i];
-  }
+  // Each of the two factors is reduced to 11 significant bits. Devices may truncate, so the
+  // relative error of each factor is at most a unit in the last place.
+  const auto device = CudaAccelerators().MakeFloat(0, MatrixPrecision::kTf32);
+  SYNCGRADS_ASSERT_OK(device);
+  ExpectDenseLayersAgreeWithAPlainLoop(**device, 0x1p-9);
 }
 
 TEST_F(CudaContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_);
+  ExpectResNet34AgreesWithTheProcessor(*floats_);
 }
 
 // What computes convolutions where cuDNN is not installed.
@@ -193,7 +142,100 @@ TEST_F(WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
 }
 
 TEST_F(WithoutCudnnContractTest, ResNet34sLossAndGradientsAgreeWithTheProcessors) {
-  ExpectResNetAgreesWithTheProcessors(*floats_);
+  ExpectResNet34AgreesWithTheProcessor(*floats_);
+}
+
+// Activations are stored as bfloat16.
+class Bf16ContractTest : public CudaContractTest {
+ protected:
+  MatrixPrecision precision() const override { return MatrixPrecision::kBf16; }
+};
+
+class Bf16WithoutCudnnContractTest : public Bf16ContractTest {
+ protected:
+  bool uses_cudnn() const override { return false; }
+};
+
+TEST_F(Bf16ContractTest, ActivationsTakeTwoBytes) { EXPECT_EQ(floats_->stored_bytes(), 2); }
+
+TEST_F(Bf16ContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(Bf16ContractTest, GradientOfABatchIsTheMeanOfItsSamplesGradients) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectGradientIsTheMeanOverSamples(layer, *floats_);
+  }
+}
+
+TEST_F(Bf16ContractTest, TheSameCallsGiveTheSameBits) {
+  for (const LayerCase& layer : AllLayerCases()) ExpectTheSameBits(layer, *floats_);
+}
+
+TEST_F(Bf16ContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(Bf16ContractTest, PoolingAgreesWithAPlainLoop) {
+  ExpectPoolingAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, MaxPoolingHandsOnANan) { ExpectMaxPoolingHandsOnANan(*floats_); }
+
+TEST_F(Bf16ContractTest, BatchNormAgreesWithAPlainLoop) {
+  ExpectBatchNormAgreesWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
+
+TEST_F(Bf16ContractTest, UpdatesHaveTheBitsOfTheHost) {
+  ExpectUpdatesHaveTheBitsOfTheHost(*floats_);
+}
+
+TEST_F(Bf16ContractTest, SumsOfManyRowsAreExact) { ExpectSumsOfManyRowsAreExact(*floats_); }
+
+TEST_F(Bf16ContractTest, DenseLayersAgreeWithAPlainLoop) {
+  ExpectDenseLayersAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, PenaltiesAgreeWithAPlainLoop) {
+  ExpectPenaltiesAgreeWithAPlainLoop(*floats_);
+}
+
+TEST_F(Bf16ContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
+  ExpectElementwiseOperationsAgreeWithPlainLoops(*floats_);
+}
+
+TEST_F(Bf16ContractTest, NumbersAreRoundedToNearest) { ExpectNumbersAreStoredRounded(*floats_); }
+
+TEST_F(Bf16ContractTest, LayersOfResNet34AgreeWithDouble) {
+  ExpectLayersOfResNet34AgreeWithDouble(*floats_);
+}
+
+TEST_F(Bf16ContractTest, ResNet34IsAsCloseToDoubleAsRoundingAllows) {
+  ExpectResNet34IsAsCloseToDoubleAsRoundingAllows(*floats_);
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, FloatAgreesWithDoubleOfTheProcessor) {
+  for (const LayerCase& layer : AllLayerCases()) {
+    ExpectFloatAgreesWithDouble(layer, *floats_, reference_);
+  }
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, ConvolutionAgreesWithAPlainLoop) {
+  for (const ConvolutionSize& size : ConvolutionSizes()) {
+    ExpectConvolutionAgreesWithAPlainLoop(size, *floats_);
+    ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(size, *floats_);
+  }
+}
+
+TEST_F(Bf16WithoutCudnnContractTest, LayersOfResNet34AgreeWithDouble) {
+  ExpectLayersOfResNet34AgreeWithDouble(*floats_);
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ TEST_P(ScheduleTest, CopiesBothWaysAreInOrderWithWhatIsComputed) {
   DeviceMemory& memory = device->memory();
   constexpr int kNumbers = 1000;
   HostMatrix<float> up(memory, 1, kNumbers), down(memory, 1, kNumbers);
-  DeviceMatrix<float> values(memory, 1, kNumbers), doubled(memory, 1, kNumbers);
-  DeviceMatrix<float> pageable(memory, 1, kNumbers);
+  DeviceMatrix<float> values(*device, 1, kNumbers), doubled(*device, 1, kNumbers);
+  DeviceMatrix<float> pageable(*device, 1, kNumbers);
   for (int step = 0; step < 20; ++step) {
     up.setConstant(static_cast<float>(step));
     memory.UploadPinned(up.data(), values.bytes(), values.data());
@@ -108,7 +108,7 @@ TEST_P(ScheduleTest, AnUploadAfterAMarkWaitsForWhatWasQueuedBeforeItOnly) {
   const auto device = MakeFloat();
   DeviceMemory& memory = device->memory();
   HostMatrix<float> host(memory, 1, 1);
-  DeviceMatrix<float> value(memory, 1, 1), before(memory, 1, 1), behind(memory, 1, 1);
+  DeviceMatrix<float> value(*device, 1, 1), before(*device, 1, 1), behind(*device, 1, 1);
   for (int step = 0; step < 10; ++step) {
     memory.SetZero(value.data(), value.bytes());
     host(0, 0) = 7;
@@ -116,7 +116,7 @@ TEST_P(ScheduleTest, AnUploadAfterAMarkWaitsForWhatWasQueuedBeforeItOnly) {
     memory.SetMark();
     behind.CopyFrom(value);
     memory.UploadPinnedAfterMark(host.data(), value.bytes(), value.data());
-    DeviceMatrix<float> later(memory);
+    DeviceMatrix<float> later(*device);
     later.CopyFrom(value);
     Matrix<float> fetched;
     SYNCGRADS_ASSERT_OK(before.Fetch(fetched));
@@ -138,7 +138,7 @@ TEST_P(ScheduleTest, UploadsInARowKeepTheirBytes) {
   for (int i = 0; i < 20; ++i) {
     // The sizes grow, so the staging buffers have to grow.
     const Matrix<float> host = Matrix<float>::Constant(1, 100 + 50 * i, static_cast<float>(i));
-    matrices.emplace_back(device->memory());
+    matrices.emplace_back(*device);
     matrices.back().Bring(host);
   }
   for (int i = 0; i < 20; ++i) {
@@ -206,7 +206,7 @@ TEST_F(CudaDeviceTest, NothingIsComputedBeforeItIsWaitedFor) {
   const auto device = MakeFloat();
   DeviceMemory& memory = device->memory();
   HostMatrix<float> host(memory, 1, 1);
-  DeviceMatrix<float> value(memory, 1, 1);
+  DeviceMatrix<float> value(*device, 1, 1);
   memory.SetZero(value.data(), value.bytes());
   host(0, 0) = 7;
   const auto download = memory.QueueDownload(value.data(), value.bytes(), host.data());
@@ -218,7 +218,7 @@ TEST_F(CudaDeviceTest, NothingIsComputedBeforeItIsWaitedFor) {
 TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
   const auto device = MakeFloat();
   DeviceMemory& memory = device->memory();
-  DeviceMatrix<float> large(memory);
+  DeviceMatrix<float> large(*device);
   large.Resize(1 << 20, 1 << 10);
   EXPECT_EQ(large.data(), nullptr);
   ExpectError(memory.status(), absl::StatusCode::kResourceExhausted,
@@ -237,8 +237,8 @@ TEST_F(CudaDeviceTest, ExhaustedMemoryIsNamedAndCanBeForgotten) {
 // Runs a layer and fetches its results. Returns the device's status afterwards.
 absl::Status TryLayer(Device<float>& device) {
   Matrix<float> input = Matrix<float>::Ones(3, 4), fetched;
-  DeviceMatrix<float> there(device.memory()), output(device.memory(), 3, 2);
-  DeviceMatrix<float> kernel(device.memory(), 4, 2);
+  DeviceMatrix<float> there(device), output(device, 3, 2);
+  DeviceArray<float> kernel(device.memory(), 4, 2);
   there.Bring(input);
   device.memory().SetZero(kernel.data(), kernel.bytes());
   device.Multiply({4, 2, kernel.data(), false, nullptr, Activation::kSigmoid}, 3, there.data(),
@@ -286,13 +286,13 @@ TEST_F(CudaDeviceTest, AHandleOfCublasForWhichThereIsNoMemoryIsExhaustion) {
 TEST_F(CudaDeviceTest, AnUnclearErrorOfCublasIsExhaustionIfLittleMemoryIsFree) {
   emulation::Options options;
   const auto device = MakeFloat();
-  DeviceMatrix<unsigned char> large(device->memory());
+  DeviceArray<unsigned char> large(device->memory());
   large.Resize(1, static_cast<int64_t>(options.device_bytes) - (int64_t{150} << 20));
   SYNCGRADS_ASSERT_OK(device->memory().status());
   emulation::BreakCublas();
   EXPECT_TRUE(IsOutOfMemory(TryLayer(*device))) << device->memory().status();
   device->memory().ForgetExhaustion();
-  large = DeviceMatrix<unsigned char>(device->memory());
+  large = DeviceArray<unsigned char>(device->memory());
   SYNCGRADS_EXPECT_OK(TryLayer(*device));
   emulation::BreakCublas();
   ExpectError(TryLayer(*device), absl::StatusCode::kInternal, {"cublasGemmEx"});
@@ -316,7 +316,7 @@ TEST_F(CudaDeviceTest, ADeviceThatHangsIsNamedAndLeftAlone) {
   DeviceMemory& memory = device->memory();
   {
     HostMatrix<float> host(memory, 1, 1);
-    DeviceMatrix<float> value(memory, 1, 1);
+    DeviceMatrix<float> value(*device, 1, 1);
     memory.SetZero(value.data(), value.bytes());
     const auto download = memory.QueueDownload(value.data(), value.bytes(), host.data());
     emulation::Hang();
@@ -333,7 +333,7 @@ TEST_F(CudaDeviceTest, ADeviceThatHangsIsNamedAndLeftAlone) {
     later.setConstant(3);
     EXPECT_EQ(memory.Pin(later.data(), 400), status);
     memory.Unpin(later.data());
-    const DeviceMatrix<float> none(memory, 10, 10);
+    const DeviceMatrix<float> none(*device, 10, 10);
     EXPECT_EQ(none.data(), nullptr);
   }
   device.reset();
@@ -350,7 +350,7 @@ TEST_F(CudaDeviceTest, ACallThatDoesNotReturnEndsTheProcessWithARetryableCode) {
        {Case{"cudaMalloc", [](DeviceMemory& memory) { memory.Allocate(100); }},
         {"cudaMallocHost", [](DeviceMemory& memory) { memory.AllocatePinned(100); }},
         {"cudaMemsetAsync", [](DeviceMemory& memory) {
-           DeviceMatrix<float> value(memory, 1, 1);
+           DeviceArray<float> value(memory, 1, 1);
            emulation::Hang();
            // More than the driver's queue has room for.
            for (int i = 0; i < 2000; ++i) memory.SetZero(value.data(), value.bytes());
@@ -371,7 +371,7 @@ TEST_F(CudaDeviceTest, AKernelThatCannotBeQueuedEndsTheProcess) {
   EXPECT_EXIT(
       {
         const auto device = MakeFloat({.timeout = absl::Seconds(1)});
-        DeviceMatrix<float> value(device->memory(), 1, 1);
+        DeviceMatrix<float> value(*device, 1, 1);
         emulation::Hang();
         for (int i = 0; i < 2000; ++i) {
           device->Add(Activation::kRelu, 1, value.data(), value.data(), value.data());
@@ -401,7 +401,7 @@ TEST_F(CudaDeviceTest, PoolingWhoseOutputCannotBeIndexedIsRefused) {
 
 TEST_F(CudaDeviceTest, ADeviceThatFailsIsNamedWithWhatItSays) {
   const auto device = MakeFloat();
-  DeviceMatrix<float> values(device->memory(), 3, 3);
+  DeviceMatrix<float> values(*device, 3, 3);
   device->memory().SetZero(values.data(), values.bytes());
   emulation::Break();
   Matrix<float> fetched;

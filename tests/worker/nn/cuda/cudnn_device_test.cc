@@ -43,9 +43,11 @@ class CudnnDeviceTest : public testing::Test {
     emulation::ConfigureCudnn(options);
   }
 
-  std::unique_ptr<cuda::CudaDevice<float>> Make(cuda::CudaOptions options = {}) {
+  // Activations are stored as S.
+  template <typename S = float>
+  std::unique_ptr<cuda::CudaDevice<float, S>> Make(cuda::CudaOptions options = {}) {
     options.warn = [this](const std::string& warning) { warnings_.push_back(warning); };
-    auto device = cuda::CudaDevice<float>::Create(0, options);
+    auto device = cuda::CudaDevice<float, S>::Create(0, options);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }
@@ -58,13 +60,17 @@ class CudnnDeviceTest : public testing::Test {
   std::vector<std::string> warnings_;
 };
 
+// The address of activations that begin at a number of an array.
+Stored<float>* From(Floats& array, int64_t first) {
+  return reinterpret_cast<Stored<float>*>(static_cast<float*>(array) + first);
+}
+
 // Runs one convolution forwards. Returns the device's status afterwards.
 absl::Status TryConvolution(Device<float>& device) {
   const Window window = *Window::Create("", kPlanned.input, 3, 3, 1, 1);
-  Floats input(device, Numbers(kPlanned.samples * window.input.size(), 1.0));
+  Activations input(device, Numbers(kPlanned.samples * window.input.size(), 1.0));
   Floats weights(device, Numbers(kPlanned.outputs * window.size(), 0.5));
-  DeviceMatrix<float> output(device.memory(), kPlanned.samples * window.positions(),
-                             kPlanned.outputs);
+  DeviceMatrix<float> output(device, kPlanned.samples * window.positions(), kPlanned.outputs);
   device.Convolve({window, kPlanned.outputs, weights}, kPlanned.samples, input, output.data());
   Matrix<float> fetched;
   if (output.Fetch(fetched).ok()) {
@@ -77,8 +83,7 @@ absl::Status TryConvolution(Device<float>& device) {
 
 TEST_F(CudnnDeviceTest, TheFirstEngineThatThePrecisionAllowsIsUsed) {
   for (const auto& [precision, engine] : {std::pair(MatrixPrecision::kF32, kExactEngine),
-                                          {MatrixPrecision::kTf32, kTensorCoreEngine},
-                                          {MatrixPrecision::kBf16, kTensorCoreEngine}}) {
+                                          {MatrixPrecision::kTf32, kTensorCoreEngine}}) {
     const auto device = Make({.precision = precision});
     SYNCGRADS_EXPECT_OK(TryConvolution(*device));
     EXPECT_THAT(TakeExecutedEngines(), ElementsAre(engine));
@@ -93,6 +98,17 @@ TEST_F(CudnnDeviceTest, AllThreePassesAreExecuted) {
   ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(kPlanned, *device);
   // Both gradients, then that of the weights alone.
   EXPECT_THAT(TakeExecutedEngines(), testing::AllOf(SizeIs(3), Each(kExactEngine)));
+}
+
+// A row of channels takes a multiple of 16 bytes.
+TEST_F(CudnnDeviceTest, ConvolutionsInBf16UseTensorCoresIfTheirChannelsAreMultiplesOfEight) {
+  const auto device = Make<cuda::Bf16>();
+  ExpectAgrees({Shape::Image(8, 6, 6), 3, 1, 1, 2, 16}, *device);
+  EXPECT_THAT(TakeExecutedEngines(), testing::AllOf(SizeIs(6), Each(kTensorCoreEngine)));
+  ExpectAgrees(kPlanned, *device);  // 12 outputs
+  ExpectAgrees({Shape::Image(4, 6, 6), 3, 1, 1, 2, 16}, *device);
+  EXPECT_THAT(TakeExecutedEngines(), IsEmpty());
+  EXPECT_THAT(warnings_, IsEmpty());
 }
 
 TEST_F(CudnnDeviceTest, OtherConvolutionsAreComputedByMatrixProducts) {
@@ -113,8 +129,9 @@ TEST_F(CudnnDeviceTest, UnalignedTensorsAreComputedByMatrixProducts) {
   const auto device = Make();
   const Window window = *Window::Create("", Shape::Image(4, 3, 3), 3, 3, 1, 0);
   Floats input(*device, Numbers(1 + window.input.size(), 1.0));
-  Floats weights(*device, Numbers(4 * window.size(), 1.0)), output(*device, 4);
-  device->Convolve({window, 4, weights}, 1, static_cast<float*>(input) + 1, output);
+  Floats weights(*device, Numbers(4 * window.size(), 1.0));
+  Activations output(*device, 4);
+  device->Convolve({window, 4, weights}, 1, From(input, 1), output);
   EXPECT_THAT(output.Fetch(), Each(36));
   EXPECT_THAT(TakeExecutedEngines(), IsEmpty());
   EXPECT_THAT(warnings_, IsEmpty());
@@ -196,14 +213,15 @@ TEST_F(CudnnDeviceTest, AnExecutionThatFailsIsNotTriedAgain) {
 TEST_F(CudnnDeviceTest, PassesAreIndependent) {
   const auto device = Make();
   const Window window = *Window::Create("", Shape::Image(4, 3, 3), 3, 3, 1, 0);
-  Floats input(*device, Numbers(window.input.size(), 2.0));
-  Floats weights(*device, Numbers(4 * window.size(), 1.0)), output(*device, Numbers(4, 1.0));
+  Activations input(*device, Numbers(window.input.size(), 2.0));
+  Activations output(*device, Numbers(4, 1.0));
+  Floats weights(*device, Numbers(4 * window.size(), 1.0));
   Floats by_weights(*device, 4 * window.size() + 1), by_input(*device, window.input.size() + 1);
   for (const auto& [weights_offset, input_offset] : {std::pair(0, 1), {1, 0}}) {
-    Floats gradient(*device, Numbers(4, 1.0));
-    device->ConvolveBackward({window, 4, weights}, 1, input, output, gradient,
-                             {static_cast<float*>(by_weights) + weights_offset, nullptr,
-                              static_cast<float*>(by_input) + input_offset});
+    Activations gradient(*device, Numbers(4, 1.0));
+    device->ConvolveBackward(
+        {window, 4, weights}, 1, input, output, gradient,
+        {static_cast<float*>(by_weights) + weights_offset, nullptr, From(by_input, input_offset)});
     const std::vector<float> of_weights = by_weights.Fetch(), of_input = by_input.Fetch();
     for (int64_t i = 0; i < 4 * window.size(); ++i) EXPECT_EQ(of_weights[i + weights_offset], 2);
     for (int64_t i = 0; i < window.input.size(); ++i) EXPECT_EQ(of_input[i + input_offset], 4);

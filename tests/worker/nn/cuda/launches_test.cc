@@ -42,9 +42,11 @@ class LaunchesTest : public testing::Test {
     Open({.cudnn = false});
   }
 
+  // Activations are stored as S.
+  template <typename S = float>
   void Open(const cuda::CudaOptions& options) {
     device_.reset();
-    auto device = cuda::CudaDevice<float>::Create(0, options);
+    auto device = cuda::CudaDevice<float, S>::Create(0, options);
     EXPECT_TRUE(device.ok()) << device.status();
     device_ = std::move(*device);
   }
@@ -63,7 +65,7 @@ class LaunchesTest : public testing::Test {
     return texts;
   }
 
-  std::unique_ptr<cuda::CudaDevice<float>> device_;
+  std::unique_ptr<Device<float>> device_;
 };
 
 // Arrays of a device's memory.
@@ -71,11 +73,12 @@ template <typename T = float>
 class Arrays {
  public:
   explicit Arrays(Device<float>& device) : memory_(device.memory()) {}
-  T* operator()(int64_t count) { return matrices_.emplace_back(memory_, 1, count).data(); }
+  T* operator()(int64_t count) { return arrays_.emplace_back(memory_, 1, count).data(); }
+  Stored<T>* Activations(int64_t count) { return reinterpret_cast<Stored<T>*>((*this)(count)); }
 
  private:
   DeviceMemory& memory_;
-  std::deque<DeviceMatrix<T>> matrices_;
+  std::deque<DeviceArray<T>> arrays_;
 };
 
 // A convolution of 8 to 16 channels with windows of 3x3, for 2 images of 6x5.
@@ -101,7 +104,8 @@ TEST_F(LaunchesTest, ConvolutionReadsEachOperandOnce) {
   using N = ConvolutionNumbers;
   Arrays<> arrays(*device_);
   const Convolution<float> layer = N::Layer(arrays(N::kWeights));
-  device_->Convolve(layer, N::kSamples, arrays(N::kImages), arrays(N::kOutputs));
+  device_->Convolve(layer, N::kSamples, arrays.Activations(N::kImages),
+                    arrays.Activations(N::kOutputs));
   EXPECT_THAT(Texts(), ElementsAre(Floats("PackWeights", N::kWeights, N::kWeights),
                                    Floats("Im2ColColumn", N::kImages, N::kRows),
                                    Floats("cublasGemmEx TN", N::kRows + N::kWeights, N::kOutputs,
@@ -112,9 +116,9 @@ TEST_F(LaunchesTest, ConvolutionBackwardReadsNoPadding) {
   using N = ConvolutionNumbers;
   Arrays<> arrays(*device_);
   const Convolution<float> layer = N::Layer(arrays(N::kWeights));
-  device_->ConvolveBackward(layer, N::kSamples, arrays(N::kImages), arrays(N::kOutputs),
-                            arrays(N::kOutputs),
-                            {arrays(N::kWeights), nullptr, arrays(N::kImages)});
+  device_->ConvolveBackward(layer, N::kSamples, arrays.Activations(N::kImages),
+                            arrays.Activations(N::kOutputs), arrays.Activations(N::kOutputs),
+                            {arrays(N::kWeights), nullptr, arrays.Activations(N::kImages)});
   EXPECT_THAT(
       Texts(),
       ElementsAre(Floats("PackWeights", N::kWeights, N::kWeights),
@@ -125,14 +129,40 @@ TEST_F(LaunchesTest, ConvolutionBackwardReadsNoPadding) {
                   Floats("UnpackWeights", N::kWeights, N::kWeights)));
 }
 
+// Weights are read as float, and so are their gradients written. All else takes 2 bytes a number.
+TEST_F(LaunchesTest, ConvolutionInBf16MovesHalfOfTheBytes) {
+  using N = ConvolutionNumbers;
+  Open<cuda::Bf16>({.cudnn = false});
+  Arrays<> arrays(*device_);
+  const Convolution<float> layer = N::Layer(arrays(N::kWeights));
+  device_->Convolve(layer, N::kSamples, arrays.Activations(N::kImages),
+                    arrays.Activations(N::kOutputs));
+  device_->ConvolveBackward(layer, N::kSamples, arrays.Activations(N::kImages),
+                            arrays.Activations(N::kOutputs), arrays.Activations(N::kOutputs),
+                            {arrays(N::kWeights), nullptr, arrays.Activations(N::kImages)});
+  const std::string pack = Text("PackWeights Bf16", 4 * N::kWeights, 2 * N::kWeights);
+  const std::string im2col = Text("Im2ColColumn Bf16", 2 * N::kImages, 2 * N::kRows);
+  EXPECT_THAT(
+      Texts(),
+      ElementsAre(
+          pack, im2col,
+          Text("cublasGemmEx TN", 2 * (N::kRows + N::kWeights), 2 * N::kOutputs, N::kOperations),
+          pack, im2col,
+          Text("cublasGemmEx NT", 2 * (N::kRows + N::kOutputs), 4 * N::kWeights, N::kOperations),
+          Text("cublasGemmEx NN", 2 * (N::kOutputs + N::kWeights), 2 * N::kRows, N::kOperations),
+          Text("Col2ImColumn Bf16", 2 * N::kInside, 2 * N::kImages),
+          Floats("UnpackWeights", N::kWeights, N::kWeights)));
+}
+
 // The second slice adds to the gradient of the first.
 TEST_F(LaunchesTest, ConvolutionInSlicesReadsTheGradientAgain) {
   using N = ConvolutionNumbers;
   Open({.row_bytes = 1, .cudnn = false});
   Arrays<> arrays(*device_);
   const Convolution<float> layer = N::Layer(arrays(N::kWeights));
-  device_->ConvolveBackward(layer, N::kSamples, arrays(N::kImages), arrays(N::kOutputs),
-                            arrays(N::kOutputs), {arrays(N::kWeights), nullptr, nullptr});
+  device_->ConvolveBackward(layer, N::kSamples, arrays.Activations(N::kImages),
+                            arrays.Activations(N::kOutputs), arrays.Activations(N::kOutputs),
+                            {arrays(N::kWeights), nullptr, nullptr});
   const uint64_t factors = (N::kRows + N::kOutputs) / 2;
   EXPECT_THAT(
       Texts(),
@@ -159,10 +189,10 @@ TEST_F(LaunchesTest, BatchNormReadsItsInputTwiceInEachDirection) {
   layer.variance = statistics.variance;
   layer.scale = arrays(kChannels);
   layer.shift = arrays(kChannels);
-  layer.residual = arrays(kNumbers);
+  layer.residual = arrays.Activations(kNumbers);
   layer.activation = Activation::kRelu;
-  const float* input = arrays(kNumbers);
-  float* output = arrays(kNumbers);
+  const Stored<float>* input = arrays.Activations(kNumbers);
+  Stored<float>* output = arrays.Activations(kNumbers);
   device_->FindStatistics(layer.rows, kChannels, input, statistics);
   device_->Normalise(layer, input, output);
   EXPECT_THAT(Texts(),
@@ -172,8 +202,8 @@ TEST_F(LaunchesTest, BatchNormReadsItsInputTwiceInEachDirection) {
                                4 * 4 * kChannels),
                           Floats("NormaliseColumn", 2 * kNumbers + 4 * kChannels, kNumbers)));
 
-  device_->NormaliseBackward(layer, /*of_batch=*/true, input, output, arrays(kNumbers),
-                             {arrays(kChannels), arrays(kChannels), arrays(kNumbers)});
+  device_->NormaliseBackward(layer, /*of_batch=*/true, input, output, arrays.Activations(kNumbers),
+                             {arrays(kChannels), arrays(kChannels), arrays.Activations(kNumbers)});
   EXPECT_THAT(
       Texts(),
       ElementsAre(
@@ -186,9 +216,9 @@ TEST_F(LaunchesTest, BatchNormReadsItsInputTwiceInEachDirection) {
 
 TEST_F(LaunchesTest, ReluReadsGradientsThatItDrops) {
   Arrays<> arrays(*device_);
-  float* const a = arrays(100);
-  float* const b = arrays(100);
-  device_->Add(Activation::kRelu, 100, a, b, arrays(100));
+  Stored<float>* const a = arrays.Activations(100);
+  Stored<float>* const b = arrays.Activations(100);
+  device_->Add(Activation::kRelu, 100, a, b, arrays.Activations(100));
   device_->ActivateBackward(Activation::kRelu, 100, a, b);
   EXPECT_THAT(Texts(),
               ElementsAre(Floats("AddPacks", 200, 100), Floats("ActivateBackward", 200, 100)));
@@ -200,8 +230,10 @@ TEST_F(LaunchesTest, PoolingReadsEachNumberOnce) {
   const Window window = *Window::Create("pool", Shape::Image(4, 8, 8), 3, 3, 2, 1);
   constexpr uint64_t kInput = 4 * 8 * 8, kOutput = 4 * 4 * 4;
   int32_t* const chosen = positions(kOutput);
-  device_->Pool(Pooling::kMax, window, 1, arrays(kInput), arrays(kOutput), chosen);
-  device_->PoolBackward(Pooling::kMax, window, 1, chosen, arrays(kOutput), arrays(kInput));
+  device_->Pool(Pooling::kMax, window, 1, arrays.Activations(kInput), arrays.Activations(kOutput),
+                chosen);
+  device_->PoolBackward(Pooling::kMax, window, 1, chosen, arrays.Activations(kOutput),
+                        arrays.Activations(kInput));
   EXPECT_THAT(Texts(), ElementsAre(Floats("MaxPool", kInput, 2 * kOutput),
                                    Floats("MaxPoolBackward", 2 * kOutput, kInput)));
 }
@@ -217,8 +249,8 @@ TEST_F(LaunchesTest, LossIsFoundInParts) {
   const double classes[kRows] = {1, 2, 3};
   double* const targets = doubles(kRows);
   device_->memory().Upload(classes, sizeof(classes), targets);
-  device_->FindLoss({}, kRows, kColumns, arrays(kRows * kColumns), targets, kRows, doubles(1),
-                    arrays(kRows * kColumns));
+  device_->FindLoss({}, kRows, kColumns, arrays.Activations(kRows * kColumns), targets, kRows,
+                    doubles(1), arrays.Activations(kRows * kColumns));
   EXPECT_THAT(Texts(),
               ElementsAre(Text("upload", 0, kColumn), Text("SumLossPart", kOutputs, kParts),
                           // Reads the output of each row's class.
@@ -241,10 +273,11 @@ TEST_F(LaunchesTest, AdamReadsGradientsAndUpdatesParametersAndSlots) {
 // read once.
 TEST_F(LaunchesTest, LaunchesOfTheSameSizesHaveTheSameBytes) {
   Arrays<> arrays(*device_);
-  float* const a = arrays(100);
-  float* const b = arrays(100);
-  device_->Add(Activation::kIdentity, 100, a, b, arrays(100));
-  device_->Add(Activation::kIdentity, 100, arrays(100), arrays(100), arrays(100));
+  Stored<float>* const a = arrays.Activations(100);
+  Stored<float>* const b = arrays.Activations(100);
+  device_->Add(Activation::kIdentity, 100, a, b, arrays.Activations(100));
+  device_->Add(Activation::kIdentity, 100, arrays.Activations(100), arrays.Activations(100),
+               arrays.Activations(100));
   device_->Add(Activation::kIdentity, 100, a, b, a);
   device_->Add(Activation::kIdentity, 100, a, a, b);
   device_->Add(Activation::kIdentity, 60, a, b, a);
@@ -313,7 +346,7 @@ TEST_F(LaunchesTest, EachLaunchOfATrainingStepIsCounted) {
   const std::string norm_backward =
       "VisitStrip StripGradients, VisitColumn Sums SetGradients, CombineColumn";
   const std::string convolution_backward =
-      "PackWeights, Im2ColColumn, cublasGemmEx NT, cublasGemmEx NN, Col2ImColumn, UnpackWeights";
+      "Im2ColColumn, cublasGemmEx NT, cublasGemmEx NN, Col2ImColumn, UnpackWeights";
   // The first layer needs no gradient by its input.
   const std::string first_backward = "Im2ColColumn, cublasGemmEx NT, UnpackWeights";
   const std::vector<std::string> forward = {"upload, upload", convolution, norm,          "MaxPool",

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "worker/nn/cuda/bf16.h"
 #include "worker/nn/cuda/cublas.h"
 
+using syncgrads::cuda::Bf16;
 using syncgrads::emulation::Call;
 using syncgrads::emulation::Fault;
 using syncgrads::emulation::HasFault;
@@ -37,22 +39,22 @@ template <typename T>
 T Factor(T value, cublasComputeType_t compute) {
   if constexpr (std::is_same_v<T, float>) {
     if (compute == CUBLAS_COMPUTE_32F_FAST_TF32) return Round(value, 10);
-    if (compute == CUBLAS_COMPUTE_32F_FAST_16BF) return Round(value, 7);
   }
   return value;
 }
 
-template <typename T>
+// T is the type of the factors, and C that of the result.
+template <typename T, typename C>
 struct Product {
   bool transpose_a, transpose_b;
   int64_t m, n, k;
-  T alpha;
+  double alpha;
   const T* a;
   int64_t a_stride;
   const T* b;
   int64_t b_stride;
-  T beta;
-  T* c;
+  double beta;
+  C* c;
   int64_t c_stride;
   cublasComputeType_t compute;
   // The planted fault.
@@ -60,9 +62,11 @@ struct Product {
 
   Launch launch() const {
     const int64_t results = m * n;
-    const int64_t read = m * k + k * n + (beta == 0 ? 0 : results);
+    const int64_t read =
+        (m * k + k * n) * int64_t{sizeof(T)} + (beta == 0 ? 0 : results * int64_t{sizeof(C)});
     return {std::string("cublasGemmEx ") + (transpose_a ? 'T' : 'N') + (transpose_b ? 'T' : 'N'),
-            read * sizeof(T), results * sizeof(T), static_cast<uint64_t>(2 * results * k)};
+            static_cast<uint64_t>(read), results * sizeof(C),
+            static_cast<uint64_t>(2 * results * k)};
   }
 
   // Matrices are stored by columns, as cuBLAS requires.
@@ -84,13 +88,13 @@ struct Product {
       for (int64_t i = 0; i < m; ++i) {
         double sum = 0;
         for (int64_t l = 0; l < k; ++l) {
-          sum += static_cast<double>(rows[i * k + l]) * static_cast<double>(column[l]);
+          sum += double{rows[i * k + l]} * double{column[l]};
         }
         if (fault == Fault::kLoseTail && i == m - 1 && j == n - 1) continue;
-        T& value = c[i + (j + (fault == Fault::kShiftBlock ? 1 : 0)) * c_stride];
+        C& value = c[i + (j + (fault == Fault::kShiftBlock ? 1 : 0)) * c_stride];
         // If beta is 0, the old value is not read: it may be uninitialised.
-        const double kept = beta == 0 ? 0.0 : static_cast<double>(beta) * value;
-        value = static_cast<T>(alpha * sum + kept);
+        const double kept = beta == 0 ? 0.0 : beta * value;
+        value = static_cast<C>(alpha * sum + kept);
       }
     }
   }
@@ -137,12 +141,13 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
                                int64_t b_stride, const void* beta, void* c, cudaDataType_t c_type,
                                int64_t c_stride, cublasComputeType_t compute, cublasGemmAlgo_t) {
   const bool is_double = compute == CUBLAS_COMPUTE_64F;
-  const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
+  const bool is_bf16 = a_type == CUDA_R_16BF && compute == CUBLAS_COMPUTE_32F;
+  const cudaDataType_t type = is_double ? CUDA_R_64F : is_bf16 ? CUDA_R_16BF : CUDA_R_32F;
   const bool ta = transpose_a == CUBLAS_OP_T, tb = transpose_b == CUBLAS_OP_T;
   // The checks of the real function.
-  if (m <= 0 || n <= 0 || k <= 0 || a_type != type || b_type != type || c_type != type ||
-      a_stride < (ta ? k : m) || b_stride < (tb ? n : k) || c_stride < m ||
-      !handle->has_workspace) {
+  if (m <= 0 || n <= 0 || k <= 0 || a_type != type || b_type != type ||
+      (c_type != type && !(is_bf16 && c_type == CUDA_R_32F)) || a_stride < (ta ? k : m) ||
+      b_stride < (tb ? n : k) || c_stride < m || !handle->has_workspace) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (IsExhausted(Call::kCublas)) return CUBLAS_STATUS_ALLOC_FAILED;
@@ -151,21 +156,24 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
   if (syncgrads::emulation::TakeBrokenCublas()) return CUBLAS_STATUS_INTERNAL_ERROR;
-  const auto queue = [&]<typename T>(T) {
-    Product<T> product = {ta,
-                          tb,
-                          m,
-                          n,
-                          k,
-                          *static_cast<const T*>(alpha),
-                          static_cast<const T*>(a),
-                          a_stride,
-                          static_cast<const T*>(b),
-                          b_stride,
-                          *static_cast<const T*>(beta),
-                          static_cast<T*>(c),
-                          c_stride,
-                          compute};
+  const auto scalar = [is_double](const void* at) {
+    return is_double ? *static_cast<const double*>(at) : *static_cast<const float*>(at);
+  };
+  const auto queue = [&]<typename T, typename C>(T, C) {
+    Product<T, C> product = {ta,
+                             tb,
+                             m,
+                             n,
+                             k,
+                             scalar(alpha),
+                             static_cast<const T*>(a),
+                             a_stride,
+                             static_cast<const T*>(b),
+                             b_stride,
+                             scalar(beta),
+                             static_cast<C*>(c),
+                             c_stride,
+                             compute};
     const syncgrads::emulation::Launch launch = product.launch();
     for (const Fault fault : {Fault::kShiftBlock, Fault::kLoseLastBlock, Fault::kLoseTail}) {
       if (HasFault(fault, [&launch] { return launch.name; })) product.fault = fault;
@@ -174,7 +182,10 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
       if (!syncgrads::emulation::Counts()) product.Compute();
     });
   };
-  const cudaError_t error = is_double ? queue(double{}) : queue(float{});
+  const cudaError_t error = is_double               ? queue(double{}, double{})
+                            : !is_bf16              ? queue(float{}, float{})
+                            : c_type == CUDA_R_16BF ? queue(Bf16{}, Bf16{})
+                                                    : queue(Bf16{}, float{});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 

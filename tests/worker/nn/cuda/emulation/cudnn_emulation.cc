@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/worker/nn/cuda/emulation/emulation.h"
+#include "worker/nn/cuda/bf16.h"
 #include "worker/nn/cuda/cudnn.h"
 
 namespace syncgrads::cuda {
@@ -87,17 +88,34 @@ float RoundToTf32(float value) {
   return std::bit_cast<float>(bits >> 13 << 13);
 }
 
-// A convolution of float32. `kind` says which tensor is computed.
+// Numbers of a tensor, which are float32 or bfloat16.
+struct Tensor {
+  const void* data = nullptr;
+  CudnnDataType type = CudnnDataType::kFloat;
+
+  double At(int64_t i) const {
+    if (type == CudnnDataType::kBfloat16) return static_cast<const cuda::Bf16*>(data)[i];
+    return static_cast<const float*>(data)[i];
+  }
+  void Set(int64_t i, double value) const {
+    auto* const to = const_cast<void*>(data);
+    const auto rounded = static_cast<float>(value);
+    if (type == CudnnDataType::kBfloat16) {
+      static_cast<cuda::Bf16*>(to)[i] = cuda::Bf16(rounded);
+    } else {
+      static_cast<float*>(to)[i] = rounded;
+    }
+  }
+};
+
+// A convolution. `kind` says which tensor is computed.
 struct Convolution {
   Kind kind;
   std::vector<int64_t> sizes, weight_sizes, output_sizes;  // NCHW
   int64_t stride = 1, padding = 0;
   std::vector<int64_t> ids, alignments;  // of the input, the weights and the output
-  bool is_float = true;
-  // Set for an execution.
-  const float* input = nullptr;
-  const float* weights = nullptr;
-  const float* output = nullptr;
+  // The data are set for an execution.
+  Tensor input, weights, output;
   bool rounds = false;
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
@@ -109,12 +127,13 @@ struct Convolution {
     const int64_t samples = sizes[0], channels = sizes[1], height = sizes[2], width = sizes[3];
     const int64_t outputs = weight_sizes[0], rows = weight_sizes[2], columns = weight_sizes[3];
     const int64_t output_height = output_sizes[2], output_width = output_sizes[3];
-    const auto factor = [this](float value) {
-      return static_cast<double>(rounds ? RoundToTf32(value) : value);
-    };
-    const auto doubles = [&factor](const float* values, int64_t count, bool is_result) {
+    const auto doubles = [this](const Tensor& tensor, int64_t count, bool is_result) {
       std::vector<double> copy(static_cast<size_t>(count));
-      if (!is_result) std::transform(values, values + count, copy.begin(), factor);
+      if (is_result) return copy;
+      for (int64_t i = 0; i < count; ++i) {
+        const double value = tensor.At(i);
+        copy[i] = rounds ? RoundToTf32(static_cast<float>(value)) : value;
+      }
       return copy;
     };
     std::vector<double> x =
@@ -150,9 +169,8 @@ struct Convolution {
         }
       }
     }
-    const auto store = [](const std::vector<double>& values, const float* to) {
-      std::transform(values.begin(), values.end(), const_cast<float*>(to),
-                     [](double value) { return static_cast<float>(value); });
+    const auto store = [](const std::vector<double>& values, const Tensor& to) {
+      for (size_t i = 0; i < values.size(); ++i) to.Set(static_cast<int64_t>(i), values[i]);
     };
     if (kind == Kind::kForward) store(y, output);
     if (kind == Kind::kBackwardData) store(x, input);
@@ -301,6 +319,13 @@ const char* WrongWith(const Descriptor& one) {
       const auto input = sizes(kInput), weights = sizes(kWeights), output = sizes(kOutput);
       if (input[0] != output[0] || input[1] != weights[1] || weights[0] != output[1]) {
         return "the tensors do not match";
+      }
+      const auto type = [&one](int what) {
+        return one.Of(NameOf(one.kind, what)).One<CudnnDataType>(Attribute::kTensorDataType);
+      };
+      // The real library has no engines for it.
+      if (type(kWeights) != type(kInput) || type(kOutput) != type(kInput)) {
+        return "the tensors have different types";
       }
       for (size_t i = 0; i < 2; ++i) {
         const auto number = [&](Attribute name) { return convolution.All<int64_t>(name)[i]; };
@@ -451,10 +476,14 @@ Convolution ConvolutionOf(const Descriptor& graph) {
   for (const int what : {kInput, kWeights, kOutput}) {
     made.ids.push_back(numbers(what, Attribute::kTensorId)[0]);
     made.alignments.push_back(numbers(what, Attribute::kTensorAlignment)[0]);
-    const Descriptor& tensor = operation.Of(NameOf(operation.kind, what));
-    made.is_float = made.is_float &&
-                    tensor.One<CudnnDataType>(Attribute::kTensorDataType) == CudnnDataType::kFloat;
   }
+  const auto type = [&operation](int what) {
+    const Descriptor& tensor = operation.Of(NameOf(operation.kind, what));
+    return tensor.One<CudnnDataType>(Attribute::kTensorDataType);
+  };
+  made.input.type = type(kInput);
+  made.weights.type = type(kWeights);
+  made.output.type = type(kOutput);
   return made;
 }
 
@@ -534,10 +563,9 @@ CudnnStatus Execute(CudnnHandle handle, CudnnDescriptor plan_descriptor, CudnnDe
   if (IsExhausted(Call::kCudnn)) return CudnnStatus::kDeviceAllocationFailed;
   if (!library.options.executes) return CudnnStatus::kExecutionFailed;
   Convolution convolution = plan.convolution;
-  if (!convolution.is_float) return CudnnStatus::kNotSupported;
   const auto ids = given.All<int64_t>(Attribute::kPackIds);
-  const auto pointers = given.All<float*>(Attribute::kPackPointers);
-  std::vector<const float*> tensors;
+  const auto pointers = given.All<void*>(Attribute::kPackPointers);
+  std::vector<const void*> tensors;
   for (size_t i = 0; i < convolution.ids.size(); ++i) {
     const auto found = std::find(ids.begin(), ids.end(), convolution.ids[i]);
     if (found == ids.end()) return Refuse("a tensor is missing");
@@ -549,9 +577,9 @@ CudnnStatus Execute(CudnnHandle handle, CudnnDescriptor plan_descriptor, CudnnDe
     }
   }
   const Engine engine = library.engines()[plan.engine];
-  convolution.input = tensors[0];
-  convolution.weights = tensors[1];
-  convolution.output = tensors[2];
+  convolution.input.data = tensors[0];
+  convolution.weights.data = tensors[1];
+  convolution.output.data = tensors[2];
   convolution.rounds = plan.engine == kTensorCoreEngine;
   convolution.workspace = given.One<void*>(Attribute::kPackWorkspace);
   convolution.workspace_bytes = engine.workspace_bytes;
