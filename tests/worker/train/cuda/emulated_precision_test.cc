@@ -34,15 +34,15 @@ double AccuracyOf(const Job& job, const std::string& precision) {
   return 100 * static_cast<double>(*held_out.correct) / static_cast<double>(held_out.rows);
 }
 
-// The runs are deterministic, but a row is worth about 0.3 points, and rounding changes which
-// rows are wrong. So this finds only training that has not converged as in float32.
+// A row is worth about 0.3 points, and rounding changes which rows are wrong: on one machine bf16 was
+// 0.3 and 0.7 points better. So this finds only training that does not converge as in float32.
 void ExpectLearnsAsWell(const Job& job) {
   const double exact = AccuracyOf(job, "f32");
   const double mixed = AccuracyOf(job, "bf16");
   testing::Test::RecordProperty("f32", absl::StrCat(exact));
   testing::Test::RecordProperty("bf16", absl::StrCat(mixed));
   EXPECT_GT(exact, 90);
-  EXPECT_GT(mixed, exact - 0.3);
+  EXPECT_GT(mixed, exact - 1);
 }
 
 TEST(EmulatedPrecisionTest, DigitsAreLearntAsWellInBf16) {
