@@ -27,6 +27,8 @@ absl::StatusOr<double> ImagesPerSecond() {
   SYNCGRADS_ASSIGN_OR_RETURN(const auto step,
                              TrainingStep::Create(absl::GetFlag(FLAGS_device),
                                                   CudaAccelerators(absl::GetFlag(FLAGS_cudnn))));
+  // gpu-check reads in it what computes convolutions.
+  if (!step->description().empty()) std::cerr << step->description() << "\n";
   for (int i = 0; i < kWarmUpSteps; ++i) SYNCGRADS_RETURN_IF_ERROR(step->Queue());
   SYNCGRADS_RETURN_IF_ERROR(step->Finish());
   const auto begin = std::chrono::steady_clock::now();

@@ -37,12 +37,13 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   const int64_t side = absl::GetFlag(FLAGS_side);
   const Shape shape = Shape::Image(absl::GetFlag(FLAGS_channels), side, side);
   SYNCGRADS_ASSIGN_OR_RETURN(auto model, BuildModel<float>(spec, shape, NoCustomLayers(), *made));
-  return absl::WrapUnique(new TrainingStep(std::move(made), std::move(model)));
+  return absl::WrapUnique(
+      new TrainingStep(DescriptionOf(choice), std::move(made), std::move(model)));
 }
 
-TrainingStep::TrainingStep(std::unique_ptr<Device<float>> device,
+TrainingStep::TrainingStep(std::string description, std::unique_ptr<Device<float>> device,
                            std::unique_ptr<Model<float>> model)
-    : device_(std::move(device)), model_(std::move(model)) {
+    : description_(std::move(description)), device_(std::move(device)), model_(std::move(model)) {
   model_->Initialise(1);
   MakeBatch();
   for (const Parameter<float>* parameter : model_->parameters()) {

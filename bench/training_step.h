@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,12 +38,16 @@ class TrainingStep {
   absl::Status Finish() { return device_->memory().Finish(); }
   // Images of a step.
   int64_t images() const { return images_.rows(); }
+  // See DescriptionOf.
+  const std::string& description() const { return description_; }
 
  private:
-  TrainingStep(std::unique_ptr<Device<float>> device, std::unique_ptr<Model<float>> model);
+  TrainingStep(std::string description, std::unique_ptr<Device<float>> device,
+               std::unique_ptr<Model<float>> model);
   void MakeBatch();
   void QueueUpdates();
 
+  const std::string description_;
   const std::unique_ptr<Device<float>> device_;
   const std::unique_ptr<Model<float>> model_;
   Matrix<float> images_;
