@@ -34,8 +34,8 @@ double AccuracyOf(const Job& job, const std::string& precision) {
   return 100 * static_cast<double>(*held_out.correct) / static_cast<double>(held_out.rows);
 }
 
-// A row is worth about 0.3 points, and rounding changes which rows are wrong: on one machine bf16 was
-// 0.3 and 0.7 points better. So this finds only training that does not converge as in float32.
+// A row is worth about 0.3 points, and rounding changes which rows are wrong: on one machine bf16
+// was 0.3 and 0.7 points better. So this finds only training that does not converge as in float32.
 void ExpectLearnsAsWell(const Job& job) {
   const double exact = AccuracyOf(job, "f32");
   const double mixed = AccuracyOf(job, "bf16");
