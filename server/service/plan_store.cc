@@ -234,7 +234,7 @@ PlanStore::PlanStore(std::string path, std::unique_ptr<RecordLog> log, Incarnati
       incarnation_(incarnation),
       thread_(options.run == nullptr ? std::make_unique<SerialThread>() : nullptr) {
   SetNextCompaction(0);
-  // Of a process that died.
+  // A process that died during a compaction has left them.
   unlink(CompactedPath(path_).c_str());
   unlink((CompactedPath(path_) + ".copy").c_str());
 }

@@ -163,7 +163,7 @@ absl::Status RecordLog::MoveTo(const std::string& path) {
 struct RecordLog::Found {
   FileDescriptor file;
   std::vector<std::string> records;
-  // Of all records, without an incomplete one.
+  // The bytes of all records, without an incomplete one at the end.
   std::string bytes;
 };
 
@@ -208,6 +208,10 @@ absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& pa
     log->replaced_ = std::move(lost);
     records = std::move(copy->records);
     return log;
+  }
+  if (absl::IsDataLoss(lost) || absl::IsNotFound(lost)) {
+    // A copy that cannot be read now, for lack of descriptors for example, may be whole.
+    if (!absl::IsDataLoss(copy.status()) && !absl::IsNotFound(copy.status())) return copy.status();
   }
   if (!found.ok()) {
     return absl::IsDataLoss(copy.status())

@@ -79,7 +79,8 @@ class RecordLog {
   //   NotFound     there is no file at `path`, and no copy
   //   DataLoss     the log is damaged or has no record, and so is its copy; names the file, the
   //                record and the byte
-  //   Unavailable  the file cannot be opened or read
+  //   Unavailable  the file cannot be opened or read; or the log is damaged or missing, and the
+  //                copy cannot be opened or read
   static absl::StatusOr<std::unique_ptr<RecordLog>> Open(const std::string& path,
                                                          std::vector<std::string>& records,
                                                          const RecordLogOptions& options = {});

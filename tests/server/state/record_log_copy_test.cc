@@ -131,6 +131,22 @@ TEST_F(RecordLogCopyTest, DamageOfBothFilesIsDamage) {
               {absl::StrCat(path_, ": record 4"), absl::StrCat(copy_, ": record 4")});
 }
 
+TEST_F(RecordLogCopyTest, ADamagedLogIsNotGivenUpWhileItsCopyCannotBeRead) {
+  const std::string elsewhere = path_ + ".elsewhere";
+  std::filesystem::rename(copy_, elsewhere);
+  // Links are not followed.
+  std::filesystem::create_symlink(elsewhere, copy_);
+  std::vector<std::string> records;
+  Write(path_, "damage that is as long as a head of a record");
+  EXPECT_EQ(RecordLog::Open(path_, records, options_).status().code(),
+            absl::StatusCode::kUnavailable);
+  std::filesystem::remove(path_);
+  EXPECT_EQ(RecordLog::Open(path_, records, options_).status().code(),
+            absl::StatusCode::kUnavailable);
+  std::filesystem::rename(elsewhere, copy_);
+  EXPECT_EQ(Open(all_).code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(RecordLogCopyTest, IsReplacedWithItsLog) {
   const auto log = RecordLog::CreateTemporary(path_ + ".new", {"new"}, options_);
   ASSERT_THAT(log, IsOk());

@@ -70,7 +70,7 @@ TEST(LocalStepsTest, OneLocalStepIsAStepTogether) {
 // Like the step together, in which each row counts once, the average counts the changes by rows.
 TEST(LocalStepsTest, ChangesAreWeightedByTheRowsBehindThem) {
   Job together = Iris();
-  // Of the 150 rows, the last worker has fewer than the others.
+  // The last worker has fewer of the 150 rows than the others.
   together.file.mutable_data()->set_split(v1::DataSpec::KEEP_REMAINDER);
   together.file.mutable_data()->set_shards(4);
   together.file.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
