@@ -4,6 +4,7 @@
 //
 // The settings are images, channels, side and classes.
 
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -33,6 +34,8 @@ ABSL_FLAG(std::string, server, "", "as ps-worker's");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
 ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
 ABSL_FLAG(std::string, progress_log, "", "as ps-worker's");
+ABSL_FLAG(std::string, trace, "", "as ps-worker's");
+ABSL_FLAG(uint64_t, trace_steps, 100, "as ps-worker's");
 
 namespace syncgrads {
 namespace {
@@ -85,6 +88,8 @@ int main(int argc, char** argv) {
   options.device = absl::GetFlag(FLAGS_device);
   options.precision = absl::GetFlag(FLAGS_precision);
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
+  options.trace = absl::GetFlag(FLAGS_trace);
+  options.trace_steps = absl::GetFlag(FLAGS_trace_steps);
   syncgrads::Extensions own;
   own.readers.Add("made_up", syncgrads::MakeUpImages);
   const syncgrads::WorkerOutcome outcome = syncgrads::RunWorker(

@@ -27,10 +27,13 @@ Trace::Span::Span(Trace* trace, Row row, const char* name, std::optional<uint64_
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;
-  const absl::Duration length = MonotonicNow() - begin_;
-  trace_->Write(absl::StrCat(R"({"ph":"X","pid":1,"tid":)", static_cast<int>(row_), R"(,"name":)",
-                             JsonString(name_), R"(,"ts":)", absl::ToUnixMicros(begin_),
-                             R"(,"dur":)", absl::ToInt64Microseconds(length), "}"));
+  trace_->Add(row_, name_, begin_, MonotonicNow());
+}
+
+void Trace::Add(Row row, absl::string_view name, absl::Time begin, absl::Time end) {
+  Write(absl::StrCat(R"({"ph":"X","pid":1,"tid":)", static_cast<int>(row), R"(,"name":)",
+                     JsonString(name), R"(,"ts":)", absl::ToUnixMicros(begin), R"(,"dur":)",
+                     absl::ToInt64Microseconds(end - begin), "}"));
 }
 
 absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path,
@@ -44,7 +47,8 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path,
   for (const auto& [row, name] : {std::pair<Row, absl::string_view>{Row::kSteps, "steps"},
                                   {Row::kCompute, "compute"},
                                   {Row::kGradients, "gradients"},
-                                  {Row::kResults, "results"}}) {
+                                  {Row::kResults, "results"},
+                                  {Row::kDevice, "device"}}) {
     trace->Write(NameEvent("thread_name", static_cast<int>(row), name));
   }
   return trace;

@@ -17,14 +17,15 @@
 namespace syncgrads {
 
 // Writes a file in the Trace Event Format, which ui.perfetto.dev and chrome://tracing display.
-// Times are measured on the host's thread; for work of a device this is the time of queuing it.
+// Times are measured on the host's thread; for work of a device this is the time of queuing it. The
+// row kDevice has the times at which the device does it.
 // Events have absolute times, so that the files of several workers can be compared.
 //
 // Not thread-safe.
 class Trace {
  public:
   // The rows of the timeline, from top to bottom.
-  enum class Row { kSteps, kCompute, kGradients, kResults };
+  enum class Row { kSteps, kCompute, kGradients, kResults, kDevice };
 
   // Records an event from construction to destruction of this object: in the trace, unless it is
   // null, and in the recording of the process, if one is in progress (common/trace/trace.h).
@@ -53,6 +54,9 @@ class Trace {
                                                        absl::string_view worker);
   // Completes the file. An incomplete file can be displayed too.
   ~Trace();
+
+  // Records an event with times on the clock of MonotonicNow().
+  void Add(Row row, absl::string_view name, absl::Time begin, absl::Time end);
 
  private:
   Trace() = default;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
+#include "worker/nn/device_memory.h"
 
 namespace syncgrads {
 
@@ -76,7 +77,9 @@ absl::StatusOr<const DeviceMatrix<T>*> Chain<T>::ForwardEach(const Pass& pass,
   for (size_t i = 0; i < layers_.size(); ++i) {
     layer_inputs_[i] = values;
     const Trace::Span span(trace_, Trace::Row::kCompute, forward_names_[i]);
+    const DeviceRange range(this->device().memory(), forward_names_[i]);
     SYNCGRADS_ASSIGN_OR_RETURN(values, layers_[i]->ForwardEach(pass, *values, needed));
+    NoteDeviceTime(forward_names_[i]);
   }
   return values;
 }
@@ -106,7 +109,9 @@ absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& out
   for (size_t i = layers_.size(); i-- > 0;) {
     DeviceMatrix<T>* const next = i <= last ? input_gradient : input_gradient_of(i);
     const Trace::Span span(trace_, Trace::Row::kCompute, backward_names_[i]);
+    const DeviceRange range(this->device().memory(), backward_names_[i]);
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
+    NoteDeviceTime(backward_names_[i]);
     if (next == nullptr) return absl::OkStatus();
     gradient = next;
   }

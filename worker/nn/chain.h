@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "worker/base/trace.h"
+#include "worker/nn/device_spans.h"
 #include "worker/nn/gradient_buffers.h"
 #include "worker/nn/layer.h"
 
@@ -34,6 +35,8 @@ class Chain : public Layer<T> {
   // Records the forward and backward passes of the layers in `trace` from now on; null turns
   // this off. `trace` must outlive its use.
   void SetTrace(Trace* trace) { trace_ = trace; }
+  // Has the device's times for the layers noted in `spans`, which outlives its use.
+  void SetDeviceSpans(DeviceSpans* spans) { device_spans_ = spans; }
   void Initialise(uint64_t seed) override;
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;
   absl::StatusOr<const DeviceMatrix<T>*> ForwardEach(const Pass& pass, const DeviceMatrix<T>& input,
@@ -50,8 +53,13 @@ class Chain : public Layer<T> {
   // number of layers.
   size_t FirstTrained() const;
 
+  void NoteDeviceTime(const char* name) {
+    if (device_spans_ != nullptr) device_spans_->End(name);
+  }
+
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   Trace* trace_ = nullptr;
+  DeviceSpans* device_spans_ = nullptr;
   // For each layer: the names of its passes in traces.
   std::vector<const char*> forward_names_, backward_names_;
   // The input of each layer in the last Forward.

@@ -69,6 +69,10 @@ class Device {
   // Convert `count` numbers in the device's memory.
   virtual void Store(int64_t count, const T* from, Stored<T>* to) = 0;
   virtual void Load(int64_t count, const Stored<T>* from, T* to) = 0;
+  // Stores numbers[channel][pixel] for each of `count` pixels; the channel of pixel i is i modulo
+  // `channels`, and `numbers` is [channels, kPixelValues].
+  virtual void StorePixels(int64_t count, int64_t channels, const unsigned char* pixels,
+                           const T* numbers, Stored<T>* to) = 0;
 
   virtual void Convolve(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
                         Stored<T>* output) = 0;

@@ -5,8 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 
 namespace syncgrads {
 
@@ -86,6 +91,17 @@ class DeviceMemory {
   // Waits for all queued operations. Errors: those of Wait.
   virtual absl::Status Finish() = 0;
 
+  // Queues a stamp: the device notes the time at which all operations before it have ended.
+  virtual void QueueStamp() = 0;
+  // Returns the times of all stamps since the last call, in the order in which they were queued, on
+  // the clock of MonotonicNow(). Waits for the last of them. Errors: those of Wait.
+  virtual absl::StatusOr<std::vector<absl::Time>> TakeStamps() = 0;
+
+  // The name of what is queued until EndRange, in profilers of the device. Ranges can nest. `name`
+  // must outlive the object.
+  virtual void BeginRange(const char* name) = 0;
+  virtual void EndRange() = 0;
+
   // The first error. After an error, operations do nothing.
   //
   // Errors:
@@ -131,8 +147,29 @@ class HostMemory : public DeviceMemory {
     return absl::OkStatus();
   }
   absl::Status Finish() override { return absl::OkStatus(); }
+  void QueueStamp() override { stamps_.push_back(MonotonicNow()); }
+  absl::StatusOr<std::vector<absl::Time>> TakeStamps() override {
+    return std::exchange(stamps_, {});
+  }
+  void BeginRange(const char*) override {}
+  void EndRange() override {}
   absl::Status status() const override { return absl::OkStatus(); }
   void ForgetExhaustion() override {}
+
+ private:
+  std::vector<absl::Time> stamps_;
+};
+
+// A range from construction to destruction of this object.
+class DeviceRange {
+ public:
+  DeviceRange(DeviceMemory& memory, const char* name) : memory_(memory) { memory.BeginRange(name); }
+  ~DeviceRange() { memory_.EndRange(); }
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+
+ private:
+  DeviceMemory& memory_;
 };
 
 }  // namespace syncgrads

@@ -15,10 +15,12 @@ Model<T>::Model(std::unique_ptr<Chain<T>> chain)
       state_arrays_(device().memory(), states_),
       input_(device()),
       ahead_(device()),
+      device_spans_(device().memory()),
       output_gradient_(device()),
       targets_(device().memory()),
       total_loss_(device().memory(), 1, 1) {
   for (size_t i = 0; i < parameters_.size(); ++i) positions_[parameters_[i]] = i;
+  chain_->SetDeviceSpans(&device_spans_);
   device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
 }
 
@@ -55,14 +57,14 @@ absl::Status Model<T>::FetchStates() {
 template <typename T>
 const Matrix<T>& Model<T>::Forward(const Pass& pass, const Matrix<T>& input) {
   input_.Bring(input);
-  chain_->Forward(pass, input_).Fetch(outputs_).IgnoreError();  // status() keeps the error
+  chain_->Forward(pass, input_.matrix()).Fetch(outputs_).IgnoreError();  // status() keeps the error
   return outputs_;
 }
 
 template <typename T>
 absl::Status Model<T>::QueueBackward(absl::FunctionRef<absl::Status(size_t parameter)> ready) {
-  SYNCGRADS_RETURN_IF_ERROR(
-      chain_->BackwardEach(input_, output_gradient_, nullptr, [&](Parameter<T>& parameter) {
+  SYNCGRADS_RETURN_IF_ERROR(chain_->BackwardEach(
+      input_.matrix(), output_gradient_, nullptr, [&](Parameter<T>& parameter) {
         return parameter.frozen ? absl::OkStatus() : ready(positions_.at(&parameter));
       }));
   return status();
@@ -77,7 +79,7 @@ absl::Status Model<T>::Backward(const Matrix<T>& output_gradient,
 }
 
 template <typename T>
-void Model<T>::BringAhead(const Matrix<T>& input) {
+void Model<T>::BringAhead(const ModelInput<T>& input) {
   DeviceMemory& memory = device().memory();
   if (memory.is_host() || !memory.status().ok()) return;
   ahead_.UploadBeside(input);
@@ -88,14 +90,16 @@ void Model<T>::BringAhead(const Matrix<T>& input) {
 template <typename T>
 void Model<T>::ForgetAhead() {
   is_ahead_ = false;
-  ahead_ = DeviceMatrix<T>(device());
+  ahead_ = DeviceInput<T>(device());
 }
 
 template <typename T>
-absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
-                                        absl::Span<const double> targets, double divisor,
+absl::Status Model<T>::ComputeGradients(const Pass& pass, const ModelInput<T>& input,
+                                        const Loss& loss, absl::Span<const double> targets,
+                                        double divisor,
                                         absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                         absl::FunctionRef<absl::Status(size_t parameter)> ready) {
+  device_spans_.Begin(trace_);
   if (std::exchange(is_ahead_, false)) {
     std::swap(input_, ahead_);
     input_.Arrive();
@@ -107,11 +111,11 @@ absl::Status Model<T>::ComputeGradients(const Pass& pass, const Matrix<T>& input
     targets_.Resize(1, static_cast<int64_t>(targets.size()));
     device().memory().Upload(targets.data(), targets_.bytes(), targets_.data());
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(const DeviceMatrix<T>* const forward,
-                             chain_->ForwardEach(pass, input_, [&](Parameter<T>& parameter) {
-                               return parameter.frozen ? absl::OkStatus()
-                                                       : needed(positions_.at(&parameter));
-                             }));
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const DeviceMatrix<T>* const forward,
+      chain_->ForwardEach(pass, input_.matrix(), [&](Parameter<T>& parameter) {
+        return parameter.frozen ? absl::OkStatus() : needed(positions_.at(&parameter));
+      }));
   const DeviceMatrix<T>& outputs = *forward;
   if (loss.custom != nullptr) {
     SYNCGRADS_RETURN_IF_ERROR(outputs.Fetch(outputs_));
@@ -142,6 +146,7 @@ absl::StatusOr<double> Model<T>::TakeLoss() {
   if (std::exchange(has_penalties_, false)) device().TakePenalties(total_loss_.data());
   Matrix<double> loss;
   SYNCGRADS_RETURN_IF_ERROR(total_loss_.Fetch(loss));
+  SYNCGRADS_RETURN_IF_ERROR(device_spans_.Record());
   device().memory().SetZero(total_loss_.data(), total_loss_.bytes());
   return loss(0, 0) + std::exchange(custom_loss_, 0);
 }

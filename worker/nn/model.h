@@ -14,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/nn/chain.h"
+#include "worker/nn/device_spans.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/model_input.h"
 #include "worker/nn/parameter_arrays.h"
 
 namespace syncgrads {
@@ -49,8 +51,12 @@ class Model {
   // Sets the exchange of layers that need statistics over all workers; see Layer::SetExchange.
   void SetExchange(BatchExchange* exchange) { chain_->SetExchange(exchange); }
 
-  // Sets the trace that passes are recorded in; see Chain::SetTrace.
-  void SetTrace(Trace* trace) { chain_->SetTrace(trace); }
+  // Sets the trace that passes are recorded in, and the times of an accelerator when TakeLoss is
+  // called; see Chain::SetTrace.
+  void SetTrace(Trace* trace) {
+    trace_ = trace;
+    chain_->SetTrace(trace);
+  }
 
   // Sets all parameters and states to their initial values, on host and device.
   void Initialise(uint64_t seed);
@@ -78,7 +84,7 @@ class Model {
   // Prefetch: uploads the input of the next ComputeGradients in parallel with queued operations.
   // May be called at most once between two calls of TakeLoss. Does nothing if the device
   // computes in the host's memory, or has no room for a second input.
-  void BringAhead(const Matrix<T>& input);
+  void BringAhead(const ModelInput<T>& input);
   // Drops the prefetched input, because the next ComputeGradients has another one. Frees the
   // memory that it was in.
   void ForgetAhead();
@@ -91,7 +97,7 @@ class Model {
   //
   // Stops at the first error of `needed` or `ready` and returns it. Other errors: those of the
   // device and of ComputeCustomLoss.
-  absl::Status ComputeGradients(const Pass& pass, const Matrix<T>& input, const Loss& loss,
+  absl::Status ComputeGradients(const Pass& pass, const ModelInput<T>& input, const Loss& loss,
                                 absl::Span<const double> targets, double divisor,
                                 absl::FunctionRef<absl::Status(size_t parameter)> needed,
                                 absl::FunctionRef<absl::Status(size_t parameter)> ready);
@@ -115,9 +121,11 @@ class Model {
   ParameterArrays<T> parameter_arrays_;
   ParameterArrays<T> state_arrays_;
   std::unordered_map<const Parameter<T>*, size_t> positions_;  // indices in parameters_
-  DeviceMatrix<T> input_;
-  DeviceMatrix<T> ahead_;
+  DeviceInput<T> input_;
+  DeviceInput<T> ahead_;
   bool is_ahead_ = false;
+  Trace* trace_ = nullptr;
+  DeviceSpans device_spans_;
   Matrix<T> outputs_;
   DeviceMatrix<T> output_gradient_;
   DeviceArray<double> targets_;

@@ -14,8 +14,6 @@
 namespace syncgrads {
 namespace {
 
-constexpr size_t kBytes = 256;
-
 template <typename T>
 constexpr v1::DType NumbersDType() {
   return std::is_same_v<T, double> ? v1::F64 : v1::F32;
@@ -41,13 +39,13 @@ template <typename T>
 BatchReader<T>::BatchReader(const DataSet& data, std::shared_ptr<RowSource> source)
     : data_(data), source_(std::move(source)) {
   std::vector<float> numbers;
-  for (size_t byte = 0; byte < kBytes; ++byte) {
+  for (int64_t byte = 0; byte < kPixelValues; ++byte) {
     numbers.push_back(FromByte(static_cast<unsigned char>(byte)));
   }
   for (size_t channel = 0; channel < data.scale.factor.size(); ++channel) {
     const PixelScale scale = {{data.scale.factor[channel]}, {data.scale.addend[channel]}};
-    of_bytes_.resize(of_bytes_.size() + kBytes);
-    scale.Apply(numbers, &of_bytes_[channel * kBytes]);
+    of_bytes_.resize(of_bytes_.size() + kPixelValues);
+    scale.Apply(numbers, &of_bytes_[channel * kPixelValues]);
   }
 }
 
@@ -66,28 +64,38 @@ absl::Status BatchReader<T>::Begin(uint64_t batch, absl::Span<const RowId> rows,
 }
 
 template <typename T>
-absl::Status BatchReader<T>::Convert(const RowBatch& batch, size_t rows,
+absl::Status BatchReader<T>::WrongSize(const RowBatch& batch, int64_t rows) const {
+  return absl::DataLossError(absl::StrCat("a batch of ", rows, " rows of ", data_.shape.size(),
+                                          batch.has_bytes ? " bytes" : " numbers", " has ",
+                                          batch.features.size(), " bytes"));
+}
+
+template <typename T>
+absl::StatusOr<Pixels<T>> BatchReader<T>::PixelsOf(const RowBatch& batch, int64_t rows) const {
+  const Pixels<T> pixels = {
+      rows, data_.shape.size(), static_cast<int64_t>(data_.scale.factor.size()),
+      reinterpret_cast<const unsigned char*>(batch.features.data()), of_bytes_.data()};
+  if (pixels.channels == 0 || batch.features.size() != static_cast<size_t>(pixels.size())) {
+    return WrongSize(batch, rows);
+  }
+  return pixels;
+}
+
+template <typename T>
+absl::Status BatchReader<T>::Convert(const RowBatch& batch, int64_t rows,
                                      Matrix<T>& features) const {
-  features.resize(static_cast<Eigen::Index>(rows), data_.shape.size());
+  features.resize(rows, data_.shape.size());
   const auto numbers = static_cast<size_t>(features.size());
-  const size_t channels = data_.scale.factor.size();
   const std::string& bytes = batch.features;
-  if (batch.has_bytes && channels > 0 && bytes.size() == numbers) {
-    const auto* from = reinterpret_cast<const unsigned char*>(bytes.data());
-    T* to = features.data();
-    for (size_t i = 0; i < numbers; i += channels) {
-      for (size_t channel = 0; channel < channels; ++channel) {
-        *to++ = of_bytes_[channel * kBytes + *from++];
-      }
-    }
-  } else if (!batch.has_bytes && bytes.size() == numbers * sizeof(float)) {
+  if (batch.has_bytes) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const Pixels<T> pixels, PixelsOf(batch, rows));
+    ConvertPixels(pixels.size(), pixels.channels, pixels.pixels, pixels.numbers, features.data());
+  } else if (bytes.size() == numbers * sizeof(float)) {
     ReadNumbers<float>(bytes, features.data());
-  } else if (!batch.has_bytes && bytes.size() == numbers * sizeof(double)) {
+  } else if (bytes.size() == numbers * sizeof(double)) {
     ReadNumbers<double>(bytes, features.data());
   } else {
-    return absl::DataLossError(absl::StrCat("a batch of ", rows, " rows of ", data_.shape.size(),
-                                            batch.has_bytes ? " bytes" : " numbers", " has ",
-                                            bytes.size(), " bytes"));
+    return WrongSize(batch, rows);
   }
   return absl::OkStatus();
 }
@@ -95,6 +103,36 @@ absl::Status BatchReader<T>::Convert(const RowBatch& batch, size_t rows,
 template <typename T>
 absl::Status BatchReader<T>::Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
                                   DamagedImages* damaged) {
+  int64_t rows = 0;
+  SYNCGRADS_ASSIGN_OR_RETURN(RowBatch taken, TakeRows(batch, rows, targets, damaged));
+  SYNCGRADS_RETURN_IF_ERROR(Convert(taken, rows, features));
+  source_->Reuse(std::move(taken.features));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status BatchReader<T>::Take(uint64_t batch, ModelInput<T>& input,
+                                  std::vector<double>& targets, DamagedImages* damaged) {
+  source_->Reuse(std::exchange(pixels_, std::string()));
+  int64_t rows = 0;
+  SYNCGRADS_ASSIGN_OR_RETURN(RowBatch taken, TakeRows(batch, rows, targets, damaged));
+  if (taken.has_bytes) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Pixels<T> pixels, PixelsOf(taken, rows));
+    pixels_ = std::move(taken.features);
+    pixels.pixels = reinterpret_cast<const unsigned char*>(pixels_.data());
+    input = pixels;
+    return absl::OkStatus();
+  }
+  SYNCGRADS_RETURN_IF_ERROR(Convert(taken, rows, numbers_));
+  source_->Reuse(std::move(taken.features));
+  input = numbers_;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<RowBatch> BatchReader<T>::TakeRows(uint64_t batch, int64_t& rows,
+                                                  std::vector<double>& targets,
+                                                  DamagedImages* damaged) {
   const auto it = begun_.find(batch);
   if (it == begun_.end()) {
     return absl::InternalError(absl::StrCat("batch ", batch, " has not been started"));
@@ -110,11 +148,10 @@ absl::Status BatchReader<T>::Take(uint64_t batch, Matrix<T>& features, std::vect
     if (damaged == nullptr) return reason;
     damaged->Add(reason.message());
   }
-  SYNCGRADS_RETURN_IF_ERROR(Convert(taken, begun.rows.size() - taken.left_out.size(), features));
-  source_->Reuse(std::move(taken.features));
+  rows = static_cast<int64_t>(begun.rows.size() - taken.left_out.size());
   if (taken.has_targets) {
     targets = std::move(taken.targets);
-    return absl::OkStatus();
+    return taken;
   }
   targets.clear();
   size_t left_out = 0;
@@ -128,7 +165,7 @@ absl::Status BatchReader<T>::Take(uint64_t batch, Matrix<T>& features, std::vect
     const absl::Span<const double> of_row = table.TargetsOf(begun.rows[i].row);
     targets.insert(targets.end(), of_row.begin(), of_row.end());
   }
-  if (left_out == taken.left_out.size()) return absl::OkStatus();
+  if (left_out == taken.left_out.size()) return taken;
   return absl::DataLossError(absl::StrCat("a batch of ", begun.rows.size(), " rows leaves out row ",
                                           taken.left_out[left_out],
                                           ", which it does not have, or has left out before"));

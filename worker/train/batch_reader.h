@@ -6,14 +6,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/data/row_source.h"
 #include "worker/nn/matrix.h"
+#include "worker/nn/model_input.h"
+#include "worker/nn/pixels.h"
 #include "worker/train/compute.h"
 #include "worker/train/data_set.h"
 
@@ -43,11 +47,16 @@ class BatchReader {
   // read is left out together with its targets and added to `damaged`. If `damaged` is null, the
   // first such image is an error. Each batch can be taken once.
   //
+  // A ModelInput has the pixels of images that were read as pixels, and refers to memory of the
+  // reader, until the next batch is taken.
+  //
   // Errors:
   //   Internal  the batch has not been started
   //   DataLoss  the batch has not as many numbers as its rows
   //   others    those of RowSource::Take, or of an image that cannot be read
   absl::Status Take(uint64_t batch, Matrix<T>& features, std::vector<double>& targets,
+                    DamagedImages* damaged);
+  absl::Status Take(uint64_t batch, ModelInput<T>& input, std::vector<double>& targets,
                     DamagedImages* damaged);
 
   // Whether Take would return at once; false if this is unknown.
@@ -63,13 +72,22 @@ class BatchReader {
     std::vector<RowId> rows;
   };
 
+  // Takes a batch from the source. Sets `rows` to the number of its rows. Errors: those of Take.
+  absl::StatusOr<RowBatch> TakeRows(uint64_t batch, int64_t& rows, std::vector<double>& targets,
+                                    DamagedImages* damaged);
   // Sets `features` to `rows` rows. Errors: DataLoss.
-  absl::Status Convert(const RowBatch& batch, size_t rows, Matrix<T>& features) const;
+  absl::Status Convert(const RowBatch& batch, int64_t rows, Matrix<T>& features) const;
+  // Returns the pixels of `rows` rows. Errors: DataLoss.
+  absl::StatusOr<Pixels<T>> PixelsOf(const RowBatch& batch, int64_t rows) const;
+  absl::Status WrongSize(const RowBatch& batch, int64_t rows) const;
 
   const DataSet& data_;
   const std::shared_ptr<RowSource> source_;
   // For each channel, the normalised number of each byte.
   std::vector<T> of_bytes_;
+  // The batch that was taken last, if its input is in the reader's memory.
+  std::string pixels_;
+  Matrix<T> numbers_;
   std::map<uint64_t, Begun> begun_;
 };
 

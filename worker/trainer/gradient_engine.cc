@@ -56,9 +56,9 @@ class ModelGradientEngine final : public GradientEngine {
   absl::Status BeginParts(uint64_t step, const std::vector<RowId>& rows);
   // Discards the batches of steps before `step` that have been read or are being read.
   void ForgetPartsBefore(uint64_t step);
-  // Sets features_ and targets_ to the rows of a part of the batch, which BeginParts has begun.
+  // Sets input_ and targets_ to the rows of a part of the batch, which BeginParts has begun.
   absl::Status ReadPart(const Batch& batch, size_t part);
-  // If the first part of the next step's batch has been read, sets features_ and targets_
+  // If the first part of the next step's batch has been read, sets input_ and targets_
   // to it, and starts its upload while the device computes this step's last part.
   void ReadPartAhead(uint64_t step);
 
@@ -77,14 +77,15 @@ class ModelGradientEngine final : public GradientEngine {
   // Only if the model has layers that use the batches of all workers.
   std::optional<TeamExchange> exchange_;
   uint64_t last_batch_ = 0;
-  // The part that ReadPartAhead has read into features_ and targets_: its number in
+  // The part that ReadPartAhead has read into input_ and targets_: its number in
   // reader_, and the result of reading it.
   struct PartAhead {
     uint64_t number;
     absl::Status status;
   };
   std::optional<PartAhead> part_ahead_;
-  Matrix<T> features_;
+  // In the reader's memory.
+  ModelInput<T> input_ = Pixels<T>();
   std::vector<double> targets_;
   // By parameter: the sum of the gradients of the parts so far.
   std::vector<DeviceArray<T>> accumulated_;
@@ -143,7 +144,7 @@ absl::StatusOr<double> ModelGradientEngine<T>::ComputeParts(const Batch& batch, 
     const Pass pass = {/*training=*/true, run_.job.seed(), batch.step * parts + part,
                        run_.team.rank()};
     SYNCGRADS_RETURN_IF_ERROR(model_.ComputeGradients(
-        pass, features_, loss_, targets_, divisor, needed,
+        pass, input_, loss_, targets_, divisor, needed,
         [&](size_t i) { return TakeGradient(i, is_first, is_last, ready); }));
   }
   ReadPartAhead(batch.step);
@@ -217,15 +218,15 @@ absl::Status ModelGradientEngine<T>::ReadPart(const Batch& batch, size_t part) {
     if (ahead->number == number) return ahead->status;
     model_.ForgetAhead();
   }
-  return reader_->Take(number, features_, targets_, run_.skipped_images());
+  return reader_->Take(number, input_, targets_, run_.skipped_images());
 }
 
 template <typename T>
 void ModelGradientEngine<T>::ReadPartAhead(uint64_t step) {
   const uint64_t number = (step + 1) * kMaxParts;
   if (memory().is_host() || !reader_->IsRead(number)) return;
-  part_ahead_ = {number, reader_->Take(number, features_, targets_, run_.skipped_images())};
-  if (part_ahead_->status.ok() && !targets_.empty()) model_.BringAhead(features_);
+  part_ahead_ = {number, reader_->Take(number, input_, targets_, run_.skipped_images())};
+  if (part_ahead_->status.ok() && !targets_.empty()) model_.BringAhead(input_);
 }
 
 template <typename T>

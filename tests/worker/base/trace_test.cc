@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -31,12 +33,14 @@ TEST(TraceTest, SpansLieInOneAnotherAsTheyWereMade) {
     { const Trace::Span first(trace->get(), Trace::Row::kCompute, "forward dense1"); }
     const Trace::Span second(trace->get(), Trace::Row::kResults, "wait for dense1/kernel");
     const Trace::Span nowhere(nullptr, Trace::Row::kResults, "wait for nothing");
+    const absl::Time begin = MonotonicNow();
+    (*trace)->Add(Trace::Row::kDevice, "backward dense1", begin, begin + absl::Milliseconds(5));
   }
   const auto text = ReadFile(path, 1 << 20);
   SYNCGRADS_ASSERT_OK(text);
   ListValue events;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*text, &events).ok()) << *text;
-  ASSERT_EQ(events.values_size(), 5 + 3) << *text;
+  ASSERT_EQ(events.values_size(), 6 + 4) << *text;
   EXPECT_EQ(events.values(0)
                 .struct_value()
                 .fields()
@@ -46,9 +50,12 @@ TEST(TraceTest, SpansLieInOneAnotherAsTheyWereMade) {
                 .at("name")
                 .string_value(),
             "worker \"7\"");
-  const Struct& forward = events.values(5).struct_value();
-  const Struct& wait = events.values(6).struct_value();
-  const Struct& step = events.values(7).struct_value();
+  const Struct& forward = events.values(6).struct_value();
+  const Struct& backward = events.values(7).struct_value();
+  const Struct& wait = events.values(8).struct_value();
+  const Struct& step = events.values(9).struct_value();
+  EXPECT_EQ(NameOf(backward), "backward dense1");
+  EXPECT_EQ(Number(backward, "dur"), 5000);
   EXPECT_EQ(NameOf(forward), "forward dense1");
   EXPECT_EQ(NameOf(wait), "wait for dense1/kernel");
   EXPECT_EQ(NameOf(step), "step 3");

@@ -23,6 +23,10 @@ TEST_P(CpuDeviceTest, ConvolutionAgreesWithAPlainLoop) {
   }
 }
 
+TEST_P(CpuDeviceTest, PixelsAreStoredAsTheirNumbers) {
+  ExpectPixelsAreStoredAsTheirNumbers(device_);
+}
+
 TEST_P(CpuDeviceTest, NumbersAreStoredExactly) { ExpectNumbersAreStoredRounded(device_); }
 
 TEST_P(CpuDeviceTest, PoolingAgreesWithAPlainLoop) { ExpectPoolingAgreesWithAPlainLoop(device_); }

@@ -25,6 +25,8 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
 // Numbers that are stored and loaded again, including ties, subnormals, infinities and NaNs, are
 // those that the device's type of storage rounds to.
 void ExpectNumbersAreStoredRounded(Device<float>& device);
+// Pixels, few and many of them, with any number of channels.
+void ExpectPixelsAreStoredAsTheirNumbers(Device<float>& device);
 void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device);
 void ExpectMaxPoolingHandsOnANan(Device<float>& device);
 // Dense layers of any size, forward and backward, with kernels that are transposed or not. `error`

@@ -11,6 +11,7 @@
 #include "tests/worker/nn/device_arrays.h"
 #include "tests/worker/nn/device_contract.h"
 #include "worker/base/split_mix.h"
+#include "worker/nn/pixels.h"
 
 namespace syncgrads {
 namespace {
@@ -235,6 +236,26 @@ void ExpectNumbersAreStoredRounded(Device<float>& device) {
   }
   Activations nan(device, Numbers{std::nan("")});
   EXPECT_TRUE(std::isnan(nan.Fetch()[0]));
+}
+
+void ExpectPixelsAreStoredAsTheirNumbers(Device<float>& device) {
+  for (const int64_t channels : {1, 3, 4, 5}) {
+    const Numbers numbers = RandomNumbers(device, channels * kPixelValues, 31);
+    Floats numbers_there(device, numbers);
+    for (const int64_t positions : {1, 8, 1000, 40000}) {
+      RandomStream random(5, {static_cast<uint64_t>(positions)});
+      Numbers pixels, expected;
+      for (int64_t i = 0; i < positions * channels; ++i) {
+        pixels.push_back(static_cast<double>(random.NextBelow(kPixelValues)));
+        expected.push_back(numbers[i % channels * kPixelValues + static_cast<int64_t>(pixels[i])]);
+      }
+      There<unsigned char> pixels_there(device, pixels);
+      Activations stored(device, pixels.size());
+      device.StorePixels(positions * channels, channels, pixels_there, numbers_there, stored);
+      EXPECT_EQ(stored.Fetch(), std::vector<float>(expected.begin(), expected.end()))
+          << channels << " channels, " << positions << " positions";
+    }
+  }
 }
 
 void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {

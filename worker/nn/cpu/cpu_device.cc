@@ -9,6 +9,7 @@
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
 #include "worker/base/split_mix.h"
+#include "worker/nn/pixels.h"
 
 namespace syncgrads {
 namespace {
@@ -172,6 +173,15 @@ void CpuDevice<T>::Store(int64_t count, const T* from, Stored<T>* to) {
 template <typename T>
 void CpuDevice<T>::Load(int64_t count, const Stored<T>* from, T* to) {
   memory_.Copy(from, static_cast<size_t>(count) * sizeof(T), to);
+}
+
+template <typename T>
+void CpuDevice<T>::StorePixels(int64_t count, int64_t channels, const unsigned char* pixels,
+                               const T* numbers, Stored<T>* to) {
+  For(count / channels, channels, [&](int, int64_t begin, int64_t end) {
+    ConvertPixels((end - begin) * channels, channels, pixels + begin * channels, numbers,
+                  Plain(to) + begin * channels);
+  });
 }
 
 template <typename T>

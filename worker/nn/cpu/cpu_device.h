@@ -29,6 +29,8 @@ class CpuDevice : public Device<T> {
   DeviceMemory& memory() override { return memory_; }
   void Store(int64_t count, const T* from, Stored<T>* to) override;
   void Load(int64_t count, const Stored<T>* from, T* to) override;
+  void StorePixels(int64_t count, int64_t channels, const unsigned char* pixels, const T* numbers,
+                   Stored<T>* to) override;
   void Convolve(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
                 Stored<T>* output) override;
   void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,

@@ -401,6 +401,14 @@ void CudaDevice<T, S>::Load(int64_t count, const Stored<T>* from, T* to) {
 }
 
 template <typename T, typename S>
+void CudaDevice<T, S>::StorePixels(int64_t count, int64_t channels, const unsigned char* pixels,
+                                   const T* numbers, Stored<T>* to) {
+  Run("StorePixels", [&](cudaStream_t stream) {
+    return cuda::StorePixels(stream, count, channels, pixels, numbers, As<S>(to));
+  });
+}
+
+template <typename T, typename S>
 bool CudaDevice<T, S>::AreInOrder(const Window& window) {
   return RowChannels(window) == window.input.channels &&
          (window.height * window.width == 1 || window.input.channels == 1);

@@ -56,6 +56,8 @@ class CudaDevice : public Device<T> {
   int64_t stored_bytes() const override { return sizeof(S); }
   void Store(int64_t count, const T* from, Stored<T>* to) override;
   void Load(int64_t count, const Stored<T>* from, T* to) override;
+  void StorePixels(int64_t count, int64_t channels, const unsigned char* pixels, const T* numbers,
+                   Stored<T>* to) override;
   void Convolve(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,
                 Stored<T>* output) override;
   void ConvolveBackward(const Convolution<T>& layer, int64_t samples, const Stored<T>* input,

@@ -1,5 +1,7 @@
 #include "worker/nn/cuda/cuda_memory.h"
 
+#include <nvtx3/nvToolsExt.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -23,6 +25,9 @@ constexpr absl::Duration kNap = absl::Microseconds(50);
 constexpr size_t kStagings = 4;
 // As CUDA's pinned memory at least.
 constexpr size_t kPageableAlignment = 64;
+// The times between events are precise to a millionth, so stamps are related to one that is not
+// older.
+constexpr absl::Duration kOldestBase = absl::Seconds(1);
 
 }  // namespace
 
@@ -39,8 +44,10 @@ absl::Status CudaMemory::Open() {
         [&] { return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); });
   }
   staging_.resize(kStagings);
-  for (cudaEvent_t* event : {&computed_, &uploaded_, &mark_}) *event = NewEvent();
-  for (Staging& staging : staging_) staging.read = NewEvent();
+  for (cudaEvent_t* event : {&computed_, &uploaded_, &mark_}) {
+    *event = NewEvent(cudaEventDisableTiming);
+  }
+  for (Staging& staging : staging_) staging.read = NewEvent(cudaEventDisableTiming);
   return status_;
 }
 
@@ -61,18 +68,19 @@ cudaError_t CudaMemory::Close() {
     if (staging.host != nullptr) cudaFreeHost(staging.host);
   }
   if (fetched_.host != nullptr) cudaFreeHost(fetched_.host);
-  for (cudaEvent_t event : {computed_, uploaded_, mark_}) {
+  for (cudaEvent_t event : {computed_, uploaded_, mark_, base_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (cudaEvent_t event : downloads_) cudaEventDestroy(event);
-  for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
+  for (const auto& events : {spare_events_, stamps_, spare_stamps_}) {
+    for (cudaEvent_t event : events) cudaEventDestroy(event);
+  }
   return cudaSuccess;
 }
 
-cudaEvent_t CudaMemory::NewEvent() {
+cudaEvent_t CudaMemory::NewEvent(unsigned flags) {
   cudaEvent_t event = nullptr;
-  Run("cudaEventCreateWithFlags",
-      [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); });
+  Run("cudaEventCreateWithFlags", [&] { return cudaEventCreateWithFlags(&event, flags); });
   return event;
 }
 
@@ -266,7 +274,7 @@ DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes,
   cudaEvent_t event = nullptr;
   if (spare_events_.empty()) {
     compute();
-    event = NewEvent();
+    event = NewEvent(cudaEventDisableTiming);
   } else {
     event = spare_events_.back();
     spare_events_.pop_back();
@@ -342,5 +350,49 @@ absl::Status CudaMemory::Finish() {
   }
   return status_;
 }
+
+void CudaMemory::BeginStamps() {
+  if (base_ != nullptr && MonotonicNow() - base_time_ < kOldestBase) return;
+  if (base_ == nullptr) base_ = NewEvent(cudaEventDefault);
+  if (!works()) return;
+  Record(base_, compute());
+  Fail(WaitFor(base_));
+  base_time_ = MonotonicNow();
+}
+
+void CudaMemory::QueueStamp() {
+  if (!works()) return;
+  compute();
+  if (stamps_.empty()) BeginStamps();
+  if (spare_stamps_.empty()) spare_stamps_.push_back(NewEvent(cudaEventDefault));
+  if (!works()) return;
+  stamps_.push_back(spare_stamps_.back());
+  spare_stamps_.pop_back();
+  Record(stamps_.back(), compute());
+}
+
+absl::StatusOr<std::vector<absl::Time>> CudaMemory::TakeStamps() {
+  std::vector<absl::Time> times;
+  if (works() && !stamps_.empty()) Fail(WaitFor(stamps_.back()));
+  for (cudaEvent_t stamp : stamps_) {
+    float milliseconds = 0;
+    if (works()) {
+      Run("cudaEventElapsedTime",
+          [&] { return cudaEventElapsedTime(&milliseconds, base_, stamp); });
+    }
+    times.push_back(base_time_ + absl::Milliseconds(milliseconds));
+    spare_stamps_.push_back(stamp);
+  }
+  stamps_.clear();
+  SYNCGRADS_RETURN_IF_ERROR(status_);
+  if (times.empty()) return times;
+  std::swap(base_, spare_stamps_.back());
+  base_time_ = times.back();
+  return times;
+}
+
+void CudaMemory::BeginRange(const char* name) { nvtxRangePushA(name); }
+
+void CudaMemory::EndRange() { nvtxRangePop(); }
 
 }  // namespace syncgrads::cuda

@@ -60,6 +60,10 @@ class CudaMemory : public DeviceMemory {
   absl::Status Wait(Download download) override;
   absl::Status DownloadNow(const void* from, size_t bytes, void* host) override;
   absl::Status Finish() override;
+  void QueueStamp() override;
+  absl::StatusOr<std::vector<absl::Time>> TakeStamps() override;
+  void BeginRange(const char* name) override;
+  void EndRange() override;
   absl::Status status() const override { return status_; }
   void ForgetExhaustion() override;
 
@@ -100,7 +104,9 @@ class CudaMemory : public DeviceMemory {
   cudaError_t Close();
   std::string name() const;
   void* AllocatePageable(size_t bytes);
-  cudaEvent_t NewEvent();
+  cudaEvent_t NewEvent(unsigned flags);
+  // Notes the time of a stamp, to which later ones are related.
+  void BeginStamps();
   // Waits until the device has reached `event`. HungDeviceError if that takes too long.
   absl::Status WaitFor(cudaEvent_t event);
   // Queues an upload from pinned memory; computation queued later waits for it.
@@ -136,6 +142,12 @@ class CudaMemory : public DeviceMemory {
   std::deque<cudaEvent_t> downloads_;
   uint64_t first_download_ = 1;
   std::vector<cudaEvent_t> spare_events_;
+  // The events of stamps: stamps_ are queued, spare_stamps_ are for later ones. base_ was reached
+  // at base_time_.
+  std::vector<cudaEvent_t> stamps_;
+  std::vector<cudaEvent_t> spare_stamps_;
+  cudaEvent_t base_ = nullptr;
+  absl::Time base_time_;
   // Memory that AllocatePinned has returned for a device that hangs.
   std::set<void*> pageable_;
 };

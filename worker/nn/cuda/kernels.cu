@@ -4,6 +4,7 @@
 #include "worker/nn/cuda/activation_functions.h"
 #include "worker/nn/cuda/kernels.h"
 #include "worker/nn/cuda/launch.h"
+#include "worker/nn/pixels.h"
 
 namespace syncgrads::cuda {
 namespace {
@@ -95,6 +96,25 @@ struct ConvertPacks {
   }
 };
 
+// `n` pixels, which are loaded at once.
+template <typename S, int n>
+struct StorePixelPacks {
+  int64_t channels;
+  const unsigned char* pixels;
+  const Computed<S>* numbers;
+  S* to;
+  __device__ void operator()(int64_t i) const {
+    const Pack<unsigned char, n> values = LoadPack<n>(pixels + i * n);
+    Pack<S, n> stored;
+    int64_t channel = i * n % channels;
+    for (int j = 0; j < n; ++j) {
+      stored.at[j] = static_cast<S>(numbers[channel * kPixelValues + values.at[j]]);
+      if (++channel == channels) channel = 0;
+    }
+    StorePack<n>(stored, to + i * n);
+  }
+};
+
 // Sets partial[i] to the sum of every kSumScratch-th number from i on.
 template <typename Number>
 cudaError_t SumPartly(cudaStream_t stream, int64_t count, double* partial, Number number) {
@@ -139,6 +159,17 @@ cudaError_t Convert(cudaStream_t stream, int64_t count, const From* from, To* to
         return ForEach(stream, count / n, ConvertPacks<From, To, n>{from, to});
       },
       from, to);
+}
+
+template <typename S>
+cudaError_t StorePixels(cudaStream_t stream, int64_t count, int64_t channels,
+                        const unsigned char* pixels, const Computed<S>* numbers, S* to) {
+  return WithPacks<S>(
+      count,
+      [&]<int n>(PackSize<n>) {
+        return ForEach(stream, count / n, StorePixelPacks<S, n>{channels, pixels, numbers, to});
+      },
+      pixels, to);
 }
 
 template <typename S>
@@ -278,6 +309,8 @@ SYNCGRADS_FOR_TYPE(double)
 #undef SYNCGRADS_FOR_TYPE
 
 #define SYNCGRADS_FOR_STORAGE(S)                                                           \
+  template cudaError_t StorePixels(cudaStream_t, int64_t, int64_t, const unsigned char*,   \
+                                   const Computed<S>*, S*);                                \
   template cudaError_t Add(cudaStream_t, Activation, int64_t, const S*, const S*, S*);     \
   template cudaError_t ActivateBackward(cudaStream_t, Activation, int64_t, const S*, S*);  \
   template cudaError_t Dropout(cudaStream_t, uint64_t, double, int64_t, const S*, S*);     \

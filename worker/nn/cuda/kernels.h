@@ -75,6 +75,10 @@ const S* As(const Stored<T>* stored) {
 // Converts numbers.
 template <typename From, typename To>
 cudaError_t Convert(cudaStream_t stream, int64_t count, const From* from, To* to);
+// See Device::StorePixels.
+template <typename S>
+cudaError_t StorePixels(cudaStream_t stream, int64_t count, int64_t channels,
+                        const unsigned char* pixels, const Computed<S>* numbers, S* to);
 template <typename S>
 cudaError_t Add(cudaStream_t stream, Activation activation, int64_t count, const S* a, const S* b,
                 S* sum);

@@ -83,6 +83,10 @@ TEST_F(CudaContractTest, BatchNormAgreesWithAPlainLoop) {
   ExpectBatchNormAgreesWithAPlainLoop(*floats_);
 }
 
+TEST_F(CudaContractTest, PixelsAreStoredAsTheirNumbers) {
+  ExpectPixelsAreStoredAsTheirNumbers(*floats_);
+}
+
 TEST_F(CudaContractTest, NumbersAreStoredExactly) { ExpectNumbersAreStoredRounded(*floats_); }
 
 TEST_F(CudaContractTest, LossesAgreeWithPlainLoops) { ExpectLossesAgreeWithPlainLoops(*floats_); }
@@ -209,6 +213,10 @@ TEST_F(Bf16ContractTest, PenaltiesAgreeWithAPlainLoop) {
 
 TEST_F(Bf16ContractTest, ElementwiseOperationsAgreeWithPlainLoops) {
   ExpectElementwiseOperationsAgreeWithPlainLoops(*floats_);
+}
+
+TEST_F(Bf16ContractTest, PixelsAreStoredAsTheirNumbers) {
+  ExpectPixelsAreStoredAsTheirNumbers(*floats_);
 }
 
 TEST_F(Bf16ContractTest, NumbersAreRoundedToNearest) { ExpectNumbersAreStoredRounded(*floats_); }

@@ -11,16 +11,23 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 #include "tests/worker/nn/device_contract.h"
 #include "tests/worker/nn/layer_cases.h"
 #include "tests/worker/nn/layer_contract.h"
 #include "tests/worker/testing/status.h"
+#include "tests/worker/testing/temporary_directory.h"
+#include "worker/base/file.h"
 #include "worker/base/hung_device.h"
 #include "worker/base/out_of_memory.h"
+#include "worker/base/trace.h"
 #include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
+#include "worker/nn/model_input.h"
+#include "worker/nn/pixels.h"
 #include "worker/nn/window.h"
 
 namespace syncgrads {
@@ -164,6 +171,14 @@ TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
   const auto input = [](int step) { return Matrix<float>::Constant(5, 8, 0.1f * step); };
   const auto any = [](size_t) { return absl::OkStatus(); };
   const std::vector<double> targets = {0, 1, 2, 0, 1};
+  // The pixels of an input stand for other numbers from step 8 on.
+  std::vector<float> numbers(kPixelValues);
+  std::vector<unsigned char> pixels(5 * 8);
+  const auto pixels_of = [&](int step) {
+    for (int i = 0; i < kPixelValues; ++i) numbers[i] = (step < 8 ? 0.01f : 0.02f) * i;
+    pixels.assign(5 * 8, static_cast<unsigned char>(step < 8 ? 10 * step : 5 * step));
+    return Pixels<float>{5, 8, 1, pixels.data(), numbers.data()};
+  };
   for (int step = 0; step < 12; ++step) {
     // In some steps the actual input differs from the one that was uploaded ahead.
     const Matrix<float> ours = input(step % 4 == 3 ? -step : step);
@@ -172,14 +187,72 @@ TEST_P(ScheduleTest, InputsThatAreBroughtAheadAreThoseOfTheirStep) {
     // An input that has been uploaded ahead is not read again.
     const bool is_there = step % 4 != 3 && step % 5 != 0;
     const Matrix<float> given = is_there ? Matrix<float>::Constant(5, 8, -50) : ours;
-    SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, given, Loss(), targets, 1, any, any));
-    if (step % 5 != 4) {
+    const bool has_pixels = !is_there && step % 4 != 3;
+    SYNCGRADS_ASSERT_OK((*model)->ComputeGradients(
+        {}, has_pixels ? ModelInput<float>(pixels_of(step)) : ModelInput<float>(given), Loss(),
+        targets, 1, any, any));
+    // The upload copies the host's values before the call returns.
+    if (step % 5 != 4 && step % 3 != 0) {
       Matrix<float> next = input(step + 1);
       (*model)->BringAhead(next);
-      next.setConstant(-100);  // the upload has copied the host's values already
+      next.setConstant(-100);
+    } else if (step % 5 != 4) {
+      (*model)->BringAhead(pixels_of(step + 1));
+      numbers.assign(kPixelValues, -100);
+      pixels.assign(pixels.size(), 0);
     }
     EXPECT_NEAR(*(*model)->TakeLoss(), *(*expected)->TakeLoss(), 1e-5) << step;
   }
+}
+
+// The spans of a traced batch follow each other on the device's row, one for each layer and
+// direction. Each layer's operations are a range for profilers.
+TEST_P(ScheduleTest, TheDevicesTimesForLayersAreTraced) {
+  v1::ModelSpec spec;
+  for (const int outputs : {50, 3}) {
+    auto& layer = *spec.add_layers();
+    layer.set_name(absl::StrCat("dense", spec.layers_size()));
+    layer.mutable_dense()->set_outputs(outputs);
+  }
+  const auto device = MakeFloat();
+  const auto model = BuildModel<float>(spec, Shape::Flat(8), NoCustomLayers(), *device);
+  SYNCGRADS_ASSERT_OK(model);
+  (*model)->Initialise(4);
+  const Matrix<float> input = Matrix<float>::Constant(3, 8, 1);
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/trace.json";
+  const auto any = [](size_t) { return absl::OkStatus(); };
+  const emulation::Ranges before = emulation::RangesOfThread();
+  {
+    auto trace = Trace::Create(path, "worker");
+    SYNCGRADS_ASSERT_OK(trace);
+    // Only the second of three batches is traced.
+    for (Trace* const one :
+         {static_cast<Trace*>(nullptr), trace->get(), static_cast<Trace*>(nullptr)}) {
+      (*model)->SetTrace(one);
+      SYNCGRADS_ASSERT_OK((*model)->ComputeGradients({}, input, Loss(), {0, 1, 2}, 1, any, any));
+      SYNCGRADS_ASSERT_OK((*model)->TakeLoss());
+    }
+  }
+  EXPECT_EQ(emulation::RangesOfThread().begun - before.begun, 3 * 4u);
+  EXPECT_EQ(emulation::RangesOfThread().open, 0u);
+  const auto text = ReadFile(path, 1 << 20);
+  SYNCGRADS_ASSERT_OK(text);
+  google::protobuf::ListValue events;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*text, &events).ok()) << *text;
+  std::vector<std::string> names;
+  double end = 0;
+  for (const auto& value : events.values()) {
+    const auto& fields = value.struct_value().fields();
+    if (fields.at("ph").string_value() != "X") continue;
+    if (fields.at("tid").number_value() != static_cast<int>(Trace::Row::kDevice)) continue;
+    names.push_back(fields.at("name").string_value());
+    EXPECT_GE(fields.at("ts").number_value() + 1, end) << *text;
+    end = fields.at("ts").number_value() + fields.at("dur").number_value();
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"forward dense1", "forward dense2", "backward dense2",
+                                             "backward dense1"}))
+      << *text;
 }
 
 TEST(DivisorTest, DividesAsTheProcessorDoes) {

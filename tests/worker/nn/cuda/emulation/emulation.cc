@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "tests/worker/nn/cuda/emulation/counting.h"
 #include "worker/base/split_mix.h"
 
@@ -24,6 +26,7 @@
 struct EmulatedEvent {
   uint64_t recorded = 0;
   uint64_t reached = 0;
+  absl::Time time;    // when it was reached
   std::string after;  // what the stream did before the last record
 };
 
@@ -272,7 +275,10 @@ class Machine {
     const EmulatedStream::Operation next = std::move(chosen->operations.front());
     chosen->operations.pop_front();
     if (next.work) next.work();
-    if (next.reaches != nullptr) next.reaches->reached = next.place;
+    if (next.reaches != nullptr) {
+      next.reaches->reached = next.place;
+      next.reaches->time = syncgrads::MonotonicNow();
+    }
     return true;
   }
 
@@ -665,6 +671,18 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (machine.broken) return cudaErrorIllegalAddress;
   stream->operations.push_back({{}, event, nullptr, ++event->recorded});
   event->after = stream->last;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  if (machine.broken) return cudaErrorIllegalAddress;
+  for (const cudaEvent_t event : {begin, end}) {
+    if (event->recorded == 0) return cudaErrorInvalidValue;
+    if (event->reached < event->recorded) return cudaErrorNotReady;
+  }
+  *milliseconds = static_cast<float>(absl::ToDoubleMilliseconds(end->time - begin->time));
   return cudaSuccess;
 }
 

@@ -117,6 +117,14 @@ std::vector<Launch> TakeLaunches();
 // Whether launches are counted.
 bool Counts();
 
+// The ranges of NVTX that this thread has begun, and how many of them it has not ended. A range
+// that is ended but was not begun ends the process.
+struct Ranges {
+  uint64_t begun = 0;
+  uint64_t open = 0;
+};
+Ranges RangesOfThread();
+
 // Returns the names of the operations, since Configure, that can have Options::fault, in the order
 // in which they were queued. The name of a wait has the operations before and after it, for example
 // "download waits for FindLoss".
