@@ -187,14 +187,12 @@ cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t sample
   const int64_t windows = WindowsOf(g, samples);
   const int64_t columns = int64_t{g.window_height} * g.window_width * g.row_channels;
   if (g.channels == 3 && g.row_channels == 4) {
-    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<S, 4, 3>{g, images, rows},
-                         kMostBlocks);
+    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<S, 4, 3>{g, images, rows});
   }
   return WithPacks<S>(
       g.channels,
       [&]<int n>(PackSize<n>) {
-        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<S, n, n>{g, images, rows},
-                             kMostBlocks);
+        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<S, n, n>{g, images, rows});
       },
       images, rows);
 }
@@ -209,10 +207,10 @@ cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t sample
       [&]<int n>(PackSize<n>) {
         if (is_3x3) {
           return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                               Col2ImColumn<S, n, 3>{g, rows, images}, kMostBlocks);
+                               Col2ImColumn<S, n, 3>{g, rows, images});
         }
         return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                             Col2ImColumn<S, n, 0>{g, rows, images}, kMostBlocks);
+                             Col2ImColumn<S, n, 0>{g, rows, images});
       },
       rows, images);
 }
