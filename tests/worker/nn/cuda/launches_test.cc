@@ -235,8 +235,8 @@ TEST_F(LaunchesTest, PoolingReadsEachNumberOnce) {
                 chosen);
   device_->PoolBackward(Pooling::kMax, window, 1, chosen, arrays.Activations(kOutput),
                         arrays.Activations(kInput));
-  EXPECT_THAT(Texts(), ElementsAre(Floats("MaxPool", kInput, 2 * kOutput),
-                                   Floats("MaxPoolBackward", 2 * kOutput, kInput)));
+  EXPECT_THAT(Texts(), ElementsAre(Floats("MaxPoolColumn", kInput, 2 * kOutput),
+                                   Floats("MaxPoolBackwardColumn", 2 * kOutput, kInput)));
 }
 
 TEST_F(LaunchesTest, LossIsFoundInParts) {
@@ -349,11 +349,12 @@ TEST_F(LaunchesTest, EachLaunchOfATrainingStepIsCounted) {
       "Im2ColColumn, cublasGemmEx NT, cublasGemmEx NN, Col2ImColumn, UnpackWeights";
   // The first layer needs no gradient by its input.
   const std::string first_backward = "Im2ColColumn, cublasGemmEx NT, UnpackWeights";
-  const std::vector<std::string> forward = {"upload, upload", convolution, norm,          "MaxPool",
-                                            convolution,      norm,        "AveragePool", dense};
+  const std::vector<std::string> forward = {"upload, upload", convolution, norm,
+                                            "MaxPoolColumn",  convolution, norm,
+                                            "AveragePool",    dense};
   const std::vector<std::string> backward = {
-      dense_backward, "AveragePoolBackward", norm_backward, convolution_backward,
-      "AddPacks",     "MaxPoolBackward",     norm_backward, first_backward};
+      dense_backward, "AveragePoolBackward",   norm_backward, convolution_backward,
+      "AddPacks",     "MaxPoolBackwardColumn", norm_backward, first_backward};
   EXPECT_EQ(absl::StrJoin(names, ", "), absl::StrCat(absl::StrJoin(forward, ", "), ", ", loss, ", ",
                                                      absl::StrJoin(backward, ", ")));
 }
