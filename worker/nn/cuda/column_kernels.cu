@@ -113,13 +113,15 @@ struct VisitColumn {
   int count;
   Finish finish;
   __device__ void operator()(int64_t column) const {
+    const auto loaded = finish.Load(column);
     double sums[2] = {};
     AddParts<2>(parts + column, count, 2 * columns, columns, sums);
-    finish(column, sums[0], sums[1]);
+    finish(column, loaded, sums[0], sums[1]);
   }
 };
 
-// Calls finish(column, first sum, second sum) for each column.
+// Calls finish(column, finish.Load(column), first sum, second sum) for each column. What Load reads
+// is read while the sums are.
 template <int n, typename Strip, typename Finish>
 cudaError_t SumColumns(cudaStream_t stream, const Strips& s, const Strip& strip, double* scratch,
                        const Finish& finish) {
@@ -259,7 +261,9 @@ struct StripGradients {
 template <typename T>
 struct SetSum {
   T* sums;
-  __device__ void operator()(int64_t column, double sum, double) const {
+  struct Loaded {};
+  __device__ Loaded Load(int64_t) const { return {}; }
+  __device__ void operator()(int64_t column, const Loaded&, double sum, double) const {
     sums[column] = static_cast<T>(sum);
   }
 };
@@ -273,11 +277,18 @@ struct SetStatistics {
   int64_t rows;
   const S* input;
   BatchStatistics<T> statistics;
-  __device__ void operator()(int64_t c, double sum, double square) const {
+  struct Loaded {
+    T first, running_mean, running_variance;
+  };
+  __device__ Loaded Load(int64_t c) const {
+    if (statistics.running_mean == nullptr) return {input[c], 0, 0};
+    return {input[c], statistics.running_mean[c], statistics.running_variance[c]};
+  }
+  __device__ void operator()(int64_t c, const Loaded& loaded, double sum, double square) const {
     const double count = static_cast<double>(rows);
     const double difference = sum / count;
     const double rest = square - difference * sum;
-    const T mean = static_cast<T>(static_cast<T>(input[c]) + difference);
+    const T mean = static_cast<T>(loaded.first + difference);
     // Rounding must not make the variance negative.
     const T variance = static_cast<T>(rest < 0 ? 0 : rest / count);
     statistics.mean[c] = mean;
@@ -286,9 +297,9 @@ struct SetStatistics {
     // One number has no unbiased variance; the biased one, 0, is used.
     const T unbiased = rows > 1 ? static_cast<T>(rows) / static_cast<T>(rows - 1) : T{1};
     const T momentum = static_cast<T>(statistics.momentum);
-    statistics.running_mean[c] += momentum * (mean - statistics.running_mean[c]);
-    statistics.running_variance[c] +=
-        momentum * (unbiased * variance - statistics.running_variance[c]);
+    statistics.running_mean[c] = loaded.running_mean + momentum * (mean - loaded.running_mean);
+    statistics.running_variance[c] =
+        loaded.running_variance + momentum * (unbiased * variance - loaded.running_variance);
   }
 };
 
@@ -301,17 +312,23 @@ struct SetGradients {
   T* scale_gradient;
   T* shift_gradient;
   T* factors;
-  __device__ void operator()(int64_t c, double sum, double product) const {
+  struct Loaded {
+    T mean, variance, scale;
+  };
+  __device__ Loaded Load(int64_t c) const {
+    return {layer.mean[c], layer.variance[c], layer.scale[c]};
+  }
+  __device__ void operator()(int64_t c, const Loaded& loaded, double sum, double product) const {
     const double count = static_cast<double>(layer.rows);
-    const double inverse = 1 / std::sqrt(layer.variance[c] + layer.epsilon);
-    const double factor = layer.scale[c] * inverse;
+    const double inverse = 1 / std::sqrt(loaded.variance + layer.epsilon);
+    const double factor = loaded.scale * inverse;
     const double slope = of_batch ? -factor * inverse * inverse * product / count : 0.0;
     scale_gradient[c] = static_cast<T>(product * inverse);
     shift_gradient[c] = static_cast<T>(sum);
     factors[c] = static_cast<T>(factor);
     factors[layer.channels + c] = static_cast<T>(slope);
     factors[2 * layer.channels + c] =
-        of_batch ? static_cast<T>(-factor * sum / count - slope * layer.mean[c]) : T{0};
+        of_batch ? static_cast<T>(-factor * sum / count - slope * loaded.mean) : T{0};
   }
 };
 
