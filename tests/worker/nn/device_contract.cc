@@ -250,6 +250,17 @@ void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device) {
   device.Pool(Pooling::kAverage, window, kSamples, there, mean, nullptr);
   ExpectNear(largest, reference::Pool(window, kSamples, reference::Pooling::kMax, input), 1);
   ExpectNear(mean, reference::Pool(window, kSamples, reference::Pooling::kAverage, input), 9);
+
+  const Numbers gradient = RandomNumbers(device, static_cast<int64_t>(size), 2);
+  Activations gradient_there(device, gradient), by_input(device, input.size());
+  device.PoolBackward(Pooling::kMax, window, kSamples, chosen, gradient_there, by_input);
+  const std::vector<int32_t> positions = chosen.Fetch();
+  Numbers expected(input.size());
+  for (size_t i = 0; i < size; ++i) {
+    const size_t sample = i / (size / kSamples);
+    expected[sample * window.input.size() + positions[i]] += gradient[i];
+  }
+  ExpectNear(by_input, expected, 4);
 }
 
 void ExpectMaxPoolingHandsOnANan(Device<float>& device) {

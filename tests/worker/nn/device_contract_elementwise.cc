@@ -151,6 +151,32 @@ void ExpectBatchNormAgrees(const NormSize& size, Device<float>& device) {
   }
 }
 
+// The first row is far from the others, in the second column also from zero.
+void ExpectStatisticsOfAnOutlierAgree(Device<float>& device) {
+  constexpr int64_t kRows = 20001, kChannels = 4;
+  constexpr double kFirst[kChannels] = {1000, 0, -1000, 1}, kOthers[kChannels] = {0, 1000, 0, 1};
+  Numbers input = RandomNumbers(device, kRows * kChannels, 1);
+  Numbers expected_mean(kChannels), expected_variance(kChannels);
+  for (int64_t c = 0; c < kChannels; ++c) {
+    const auto at = [&](int64_t row) -> double& { return input[row * kChannels + c]; };
+    for (int64_t row = 0; row < kRows; ++row) {
+      at(row) = Storable(device, at(row) + (row == 0 ? kFirst : kOthers)[c]);
+      expected_mean[c] += at(row) / kRows;
+    }
+    for (int64_t row = 0; row < kRows; ++row) {
+      expected_variance[c] += (at(row) - expected_mean[c]) * (at(row) - expected_mean[c]) / kRows;
+    }
+  }
+  Activations there(device, input);
+  Floats mean(device, kChannels), variance(device, kChannels);
+  device.FindStatistics(kRows, kChannels, there, {mean, variance});
+  // The differences within the first strip of rows are as large as the outlier.
+  for (int64_t c = 0; c < kChannels; ++c) {
+    EXPECT_NEAR(mean.Fetch()[c], expected_mean[c], 1e-5 + 1e-7 * expected_mean[c]) << c;
+    EXPECT_NEAR(variance.Fetch()[c], expected_variance[c], 1e-4 * expected_variance[c]) << c;
+  }
+}
+
 void ExpectCrossEntropyAgrees(Device<float>& device, int64_t classes, double smoothing) {
   constexpr int64_t kRows = 40;
   const Numbers outputs = RandomNumbers(device, kRows * classes, 1);
@@ -270,6 +296,7 @@ void ExpectBatchNormAgreesWithAPlainLoop(Device<float>& device) {
                                {1, 4, 0, Activation::kIdentity, false}}) {
     ExpectBatchNormAgrees(size, device);
   }
+  ExpectStatisticsOfAnOutlierAgree(device);
 }
 
 void ExpectLossesAgreeWithPlainLoops(Device<float>& device) {

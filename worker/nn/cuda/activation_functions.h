@@ -43,6 +43,25 @@ __device__ inline T ActivatedBackward(Activation activation, T y, T gradient) {
   return gradient;
 }
 
+// An activation function as an argument of a generic function.
+template <Activation value>
+struct ActivationKind {};
+
+// Calls function(ActivationKind<activation>()), so that no loop in it has to choose.
+template <typename Function>
+__device__ inline void WithActivation(Activation activation, Function function) {
+  switch (activation) {
+    case Activation::kIdentity:
+      return function(ActivationKind<Activation::kIdentity>());
+    case Activation::kTanh:
+      return function(ActivationKind<Activation::kTanh>());
+    case Activation::kRelu:
+      return function(ActivationKind<Activation::kRelu>());
+    case Activation::kSigmoid:
+      return function(ActivationKind<Activation::kSigmoid>());
+  }
+}
+
 }  // namespace syncgrads::cuda
 
 #endif  // SYNCGRADS_WORKER_NN_CUDA_ACTIVATION_FUNCTIONS_H_

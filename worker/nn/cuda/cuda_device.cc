@@ -190,7 +190,7 @@ void CudaDevice<T, S>::AddBiasBackward(int64_t rows, int64_t columns, Activation
   if (bias_gradient == nullptr) {
     return ActivateBackward(activation, rows * columns, outputs, gradient);
   }
-  double* const scratch = Scratch(ColumnScratch<S>(rows, columns));
+  double* const scratch = Scratch(ColumnScratch(rows, columns));
   Run("AddBiasBackward", [&](cudaStream_t stream) {
     return cuda::AddBiasBackward(stream, rows, columns, activation, As<S>(outputs), As<S>(gradient),
                                  scratch, bias_gradient);
@@ -224,7 +224,7 @@ void CudaDevice<T, S>::MultiplyBackward(const Affine<T>& layer, int64_t samples,
 template <typename T, typename S>
 void CudaDevice<T, S>::FindStatistics(int64_t rows, int64_t channels, const Stored<T>* input,
                                       const BatchStatistics<T>& statistics) {
-  double* const scratch = Scratch(ColumnScratch<S>(rows, channels));
+  double* const scratch = Scratch(ColumnScratch(rows, channels));
   Run("FindStatistics", [&](cudaStream_t stream) {
     return cuda::FindStatistics(stream, rows, channels, As<S>(input), scratch, statistics);
   });
@@ -243,7 +243,7 @@ void CudaDevice<T, S>::NormaliseBackward(const Normalisation<T>& layer, bool of_
                                          const Stored<T>* input, const Stored<T>* output,
                                          Stored<T>* output_gradient,
                                          const LayerGradients<T>& gradients) {
-  double* const scratch = Scratch(ColumnScratch<S>(layer.rows, layer.channels));
+  double* const scratch = Scratch(ColumnScratch(layer.rows, layer.channels));
   factors_.Resize(3, layer.channels);
   Run("NormaliseBackward", [&](cudaStream_t stream) {
     return cuda::NormaliseBackward(stream, layer, of_batch, As<S>(input), As<S>(output),

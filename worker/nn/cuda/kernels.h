@@ -158,7 +158,6 @@ cudaError_t AddBias(cudaStream_t stream, int64_t rows, int64_t columns, const Co
                     Activation activation, S* values);
 
 // Scratch memory, in doubles, of the functions below, which sum the columns of a matrix.
-template <typename S>
 int64_t ColumnScratch(int64_t rows, int64_t columns);
 // ActivateBackward, and sets `sums` to the sums of the columns of the gradient.
 template <typename S>

@@ -1,6 +1,7 @@
 // im2col and pooling. In a backward pass one thread gathers all that is added to one number, in
 // the order of the windows.
 
+#include <algorithm>
 #include <cmath>
 
 #include "worker/nn/cuda/kernels.h"
@@ -178,6 +179,107 @@ struct Col2ImColumn {
   __device__ Visit operator()(int pack) const { return {g, rows + pack * n, images + pack * n}; }
 };
 
+// Pools one pack of each window.
+template <typename S, int n>
+struct MaxPoolColumn {
+  using T = Computed<S>;
+  Geometry g;
+  const S* input;
+  S* output;
+  int32_t* chosen;
+  struct Visit {
+    Geometry g;
+    int channel;
+    const S* input;
+    S* output;
+    int32_t* chosen;
+    __device__ void operator()(int64_t window) const {
+      const Place place = WindowPlace(g, window);
+      const Area area = AreaOf(g, place);
+      const S* image = input + PixelAt(g, place.sample, 0, 0);
+      Pack<S, n> largest = {};
+      Pack<int32_t, n> where;
+      for (int i = 0; i < n; ++i) where.at[i] = -1;
+      for (int y = area.top; y < area.bottom; ++y) {
+#pragma unroll 3
+        for (int x = area.left; x < area.right; ++x) {
+          const int32_t at = (y * g.width + x) * g.channels + channel;
+          const Pack<S, n> values = LoadPack<n>(image + at);
+          for (int i = 0; i < n; ++i) {
+            const T value = values.at[i];
+            // A NaN counts as larger than any number.
+            if (where.at[i] >= 0 && !(value > T{largest.at[i]}) && value == value) continue;
+            largest.at[i] = values.at[i];
+            where.at[i] = at + i;
+          }
+        }
+      }
+      const int to = static_cast<int>(window) * g.channels + channel;
+      StorePack<n>(largest, output + to);
+      StorePack<n>(where, chosen + to);
+    }
+  };
+  __device__ Visit operator()(int pack) const { return {g, pack * n, input, output, chosen}; }
+};
+
+// Gathers one pack of each pixel, which is in at most `most` windows along each axis. All loads are
+// in flight together. With `most` 0 there is no limit.
+template <typename S, int n, int most>
+struct MaxPoolBackwardColumn {
+  using T = Computed<S>;
+  Geometry g;
+  const int32_t* chosen;
+  const S* output_gradient;
+  S* input_gradient;
+  struct Visit {
+    Geometry g;
+    int channel;
+    const int32_t* chosen;
+    const S* output_gradient;
+    S* input_gradient;
+    __device__ void operator()(int64_t pixel) const {
+      const Place place = PixelPlace(g, pixel);
+      const int32_t at = (place.y * g.width + place.x) * g.channels + channel;
+      T sum[n] = {};
+      const auto add = [&](const Pack<int32_t, n>& where, const Pack<S, n>& slopes) {
+        for (int i = 0; i < n; ++i) sum[i] += where.at[i] == at + i ? T{slopes.at[i]} : T{0};
+      };
+      if constexpr (most > 0) {
+        const Range down = WindowsOver(g, place.y, g.window_height, g.output_height);
+        const Range across = WindowsOver(g, place.x, g.window_width, g.output_width);
+        const int first = WindowAt(g, place.sample, down.first, across.first);
+        bool exists[most * most];
+        Pack<int32_t, n> where[most * most];
+        Pack<S, n> slopes[most * most];
+#pragma unroll
+        for (int j = 0; j < most * most; ++j) {
+          const int y = j / most, x = j % most;
+          exists[j] = down.first + y < down.end && across.first + x < across.end;
+          if (!exists[j]) continue;
+          const int from = (first + y * g.output_width + x) * g.channels + channel;
+          where[j] = LoadPack<n>(chosen + from);
+          slopes[j] = LoadPack<n>(output_gradient + from);
+        }
+#pragma unroll
+        for (int j = 0; j < most * most; ++j) {
+          if (exists[j]) add(where[j], slopes[j]);
+        }
+      } else {
+        ForEachWindowOver(g, place, [&](int window, int, int) {
+          const int from = window * g.channels + channel;
+          add(LoadPack<n>(chosen + from), LoadPack<n>(output_gradient + from));
+        });
+      }
+      Pack<S, n> result;
+      for (int i = 0; i < n; ++i) result.at[i] = static_cast<S>(sum[i]);
+      StorePack<n>(result, input_gradient + static_cast<int>(pixel) * g.channels + channel);
+    }
+  };
+  __device__ Visit operator()(int pack) const {
+    return {g, pack * n, chosen, output_gradient, input_gradient};
+  }
+};
+
 }  // namespace
 
 template <typename S>
@@ -187,14 +289,12 @@ cudaError_t Im2Col(cudaStream_t stream, const Geometry& geometry, int64_t sample
   const int64_t windows = WindowsOf(g, samples);
   const int64_t columns = int64_t{g.window_height} * g.window_width * g.row_channels;
   if (g.channels == 3 && g.row_channels == 4) {
-    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<S, 4, 3>{g, images, rows},
-                         kMostBlocks);
+    return ForEachColumn(stream, windows, columns / 4, Im2ColColumn<S, 4, 3>{g, images, rows});
   }
   return WithPacks<S>(
       g.channels,
       [&]<int n>(PackSize<n>) {
-        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<S, n, n>{g, images, rows},
-                             kMostBlocks);
+        return ForEachColumn(stream, windows, columns / n, Im2ColColumn<S, n, n>{g, images, rows});
       },
       images, rows);
 }
@@ -209,10 +309,10 @@ cudaError_t Col2Im(cudaStream_t stream, const Geometry& geometry, int64_t sample
       [&]<int n>(PackSize<n>) {
         if (is_3x3) {
           return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                               Col2ImColumn<S, n, 3>{g, rows, images}, kMostBlocks);
+                               Col2ImColumn<S, n, 3>{g, rows, images});
         }
         return ForEachColumn(stream, PixelsOf(g, samples), g.channels / n,
-                             Col2ImColumn<S, n, 0>{g, rows, images}, kMostBlocks);
+                             Col2ImColumn<S, n, 0>{g, rows, images});
       },
       rows, images);
 }
@@ -248,45 +348,34 @@ cudaError_t UnpackWeights(cudaStream_t stream, const Geometry& geometry, int64_t
 template <typename S>
 cudaError_t MaxPool(cudaStream_t stream, const Geometry& geometry, int64_t samples, const S* input,
                     S* output, int32_t* chosen) {
-  using T = Computed<S>;
-  const Geometry g = geometry;
-  return ForEachPlace(stream, WindowsOf(g, samples), g.channels,
-                      [=] __device__(int64_t window, int channel) {
-                        const Place place = WindowPlace(g, window);
-                        const Area area = AreaOf(g, place);
-                        const S* image = input + PixelAt(g, place.sample, 0, 0);
-                        T largest = 0;
-                        int32_t where = -1;
-                        for (int y = area.top; y < area.bottom; ++y) {
-                          for (int x = area.left; x < area.right; ++x) {
-                            const int32_t at = (y * g.width + x) * g.channels + channel;
-                            const T value = image[at];
-                            // A NaN counts as larger than any number.
-                            if (where >= 0 && !(value > largest) && value == value) continue;
-                            largest = value;
-                            where = at;
-                          }
-                        }
-                        output[window * g.channels + channel] = static_cast<S>(largest);
-                        chosen[window * g.channels + channel] = where;
-                      });
+  const Geometry& g = geometry;
+  return WithPacks<S>(
+      g.channels,
+      [&]<int n>(PackSize<n>) {
+        return ForEachColumn(stream, WindowsOf(g, samples), g.channels / n,
+                             MaxPoolColumn<S, n>{g, input, output, chosen});
+      },
+      input, output, chosen);
 }
 
 template <typename S>
 cudaError_t MaxPoolBackward(cudaStream_t stream, const Geometry& geometry, int64_t samples,
                             const int32_t* chosen, const S* output_gradient, S* input_gradient) {
-  using T = Computed<S>;
-  const Geometry g = geometry;
-  return ForEachPlace(stream, PixelsOf(g, samples), g.channels,
-                      [=] __device__(int64_t pixel, int channel) {
-                        const Place place = PixelPlace(g, pixel);
-                        const int32_t at = (place.y * g.width + place.x) * g.channels + channel;
-                        const T sum = GatherOverWindows<T>(g, place, [&](int window) {
-                          const int i = window * g.channels + channel;
-                          return chosen[i] == at ? T{output_gradient[i]} : T{0};
-                        });
-                        input_gradient[pixel * g.channels + channel] = static_cast<S>(sum);
-                      });
+  const Geometry& g = geometry;
+  return WithPacks<S>(
+      g.channels,
+      [&]<int n>(PackSize<n>) {
+        const int64_t pixels = PixelsOf(g, samples), packs = g.channels / n;
+        if (std::max(g.window_height, g.window_width) <= 2 * g.stride) {
+          return ForEachColumn<true>(
+              stream, pixels, packs,
+              MaxPoolBackwardColumn<S, n, 2>{g, chosen, output_gradient, input_gradient});
+        }
+        return ForEachColumn(
+            stream, pixels, packs,
+            MaxPoolBackwardColumn<S, n, 0>{g, chosen, output_gradient, input_gradient});
+      },
+      chosen, output_gradient, input_gradient);
 }
 
 template <typename S>

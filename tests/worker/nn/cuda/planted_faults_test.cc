@@ -351,7 +351,7 @@ TEST_F(PlantedFaultsTest, MissingWaitsAreFoundUnlessTheyAreRedundant) {
           Pair("cublasGemmEx NN waits for upload", 1), Pair("memset waits for upload", 2),
           // The host waits for the loss of each step, so what an upload overwrites is no
           // longer needed.
-          Pair("upload waits for AveragePool", 2), Pair("upload waits for MaxPool", 1),
+          Pair("upload waits for AveragePool", 2), Pair("upload waits for MaxPoolColumn", 1),
           Pair("upload waits for cublasGemmEx TN", 4), Pair("upload waits for memset", 8)));
 }
 

@@ -15,6 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(...)
 
 inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
