@@ -33,6 +33,7 @@ ABSL_FLAG(std::string, job, "", "as ps-worker's");
 ABSL_FLAG(std::string, server, "", "as ps-worker's");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
 ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
+ABSL_FLAG(int, connections_per_server, 2, "as ps-worker's");
 ABSL_FLAG(std::string, progress_log, "", "as ps-worker's");
 ABSL_FLAG(std::string, trace, "", "as ps-worker's");
 ABSL_FLAG(uint64_t, trace_steps, 100, "as ps-worker's");
@@ -87,6 +88,7 @@ int main(int argc, char** argv) {
   options.server = absl::GetFlag(FLAGS_server);
   options.device = absl::GetFlag(FLAGS_device);
   options.precision = absl::GetFlag(FLAGS_precision);
+  options.connections_per_server = absl::GetFlag(FLAGS_connections_per_server);
   options.progress_log = absl::GetFlag(FLAGS_progress_log);
   options.trace = absl::GetFlag(FLAGS_trace);
   options.trace_steps = absl::GetFlag(FLAGS_trace_steps);

@@ -57,10 +57,17 @@ TrainingStep::TrainingStep(std::string description, std::unique_ptr<Device<float
 
 void TrainingStep::MakeBatch() {
   RandomStream random(1, {});
-  images_.resize(absl::GetFlag(FLAGS_batch), model_->input_shape().size());
-  for (Eigen::Index i = 0; i < images_.size(); ++i) {
-    images_.data()[i] = static_cast<float>(2 * random.NextUniform() - 1);
+  const Shape& shape = model_->input_shape();
+  images_ = {absl::GetFlag(FLAGS_batch), shape.size(), shape.channels};
+  for (int64_t i = 0; i < images_.size(); ++i) {
+    pixels_.push_back(static_cast<unsigned char>(random.NextBelow(kPixelValues)));
   }
+  for (int64_t i = 0; i < images_.channels * kPixelValues; ++i) {
+    const double number = static_cast<double>(i % kPixelValues) / (kPixelValues - 1);
+    numbers_.push_back(static_cast<float>(2 * number - 1));
+  }
+  images_.pixels = pixels_.data();
+  images_.numbers = numbers_.data();
   for (int64_t i = 0; i < images(); ++i) {
     targets_.push_back(static_cast<double>(random.NextBelow(absl::GetFlag(FLAGS_classes))));
   }

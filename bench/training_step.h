@@ -15,14 +15,14 @@
 #include "worker/nn/accelerators.h"
 #include "worker/nn/device.h"
 #include "worker/nn/device_array.h"
-#include "worker/nn/matrix.h"
 #include "worker/nn/model.h"
+#include "worker/nn/pixels.h"
 
 namespace syncgrads {
 
 // The flags --model, --channels, --side, --classes, --batch, --threads and --precision describe the
-// step. The batch is in the host's memory and is copied to the device in every step. Adam updates
-// the parameters on the device.
+// step. The batch, images of 8 bits, is in the host's memory. Each step copies it to the device.
+// Adam updates the parameters on the device.
 //
 // Not thread-safe.
 class TrainingStep {
@@ -37,7 +37,7 @@ class TrainingStep {
   // Waits for all queued steps.
   absl::Status Finish() { return device_->memory().Finish(); }
   // Images of a step.
-  int64_t images() const { return images_.rows(); }
+  int64_t images() const { return images_.rows; }
   // See DescriptionOf.
   const std::string& description() const { return description_; }
 
@@ -50,7 +50,9 @@ class TrainingStep {
   const std::string description_;
   const std::unique_ptr<Device<float>> device_;
   const std::unique_ptr<Model<float>> model_;
-  Matrix<float> images_;
+  std::vector<unsigned char> pixels_;
+  std::vector<float> numbers_;  // that they stand for
+  Pixels<float> images_;
   std::vector<double> targets_;
   const Optimizer rule_ = Adam();
   std::vector<std::vector<DeviceArray<float>>> slots_;  // for each parameter

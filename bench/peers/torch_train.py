@@ -92,8 +92,8 @@ def main():
     model = build(options).to(options.device, memory_format=layout)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     loss = nn.CrossEntropyLoss()
-    images = torch.rand(options.batch, options.channels, options.side, options.side) * 2 - 1
-    images = images.contiguous(memory_format=layout)
+    images = torch.randint(0, 256, (options.batch, options.channels, options.side, options.side),
+                           dtype=torch.uint8).contiguous(memory_format=layout)
     targets = torch.randint(0, options.classes, (options.batch,))
     if on_gpu:
         images, targets = images.pin_memory(), targets.pin_memory()
@@ -104,7 +104,7 @@ def main():
         return contextlib.nullcontext()
 
     def step():
-        batch = images.to(options.device, non_blocking=True)
+        batch = images.to(options.device, non_blocking=True).float().mul_(2 / 255).sub_(1)
         right = targets.to(options.device, non_blocking=True)
         optimizer.zero_grad()
         with precision():

@@ -201,7 +201,7 @@ absl::StatusOr<TensorId> GroupRounds::AwaitNext(absl::Time deadline) {
       return absl::NotFoundError(
           absl::StrCat("no tensor of ", StepLocked(), " is waiting for its result"));
     }
-    if (!in_time) {
+    if (!in_time || deadline == absl::InfinitePast()) {
       return absl::DeadlineExceededError(absl::StrCat(
           "none of ", unreported_.size(), " tensors of ", StepLocked(), " has its result"));
     }

@@ -104,7 +104,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // passes first.
   bool Await(Chunks chunks, absl::Time deadline) const;
   // Waits until the chunks of a tensor that was pushed or skipped in this round are all done, or
-  // one of them has failed. Returns each tensor once in a round.
+  // one of them has failed. Returns each tensor once in a round. With InfinitePast it does not
+  // wait.
   //
   // Errors:
   //   NotFound          every tensor that was pushed or skipped has been returned

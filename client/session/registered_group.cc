@@ -210,6 +210,8 @@ double RegisteredGroup::learning_rate_factor() const {
 }
 
 absl::StatusOr<TensorId> RegisteredGroup::NextCompletion(absl::Duration timeout) {
+  // Without a timeout, a caller asks often, and does not want to be put to sleep.
+  if (timeout <= absl::ZeroDuration()) return rounds_->AwaitNext(absl::InfinitePast());
   return rounds_->AwaitNext(session_.timers().Now() + timeout);
 }
 

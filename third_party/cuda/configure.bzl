@@ -16,6 +16,7 @@ cc_library(
         "include/*.hpp",
         "include/crt/**",
         "include/nv/**",
+        "include/nvtx3/**",
         "include/cccl/nv/**",
     ]),
     includes = ["include", "include/cccl"],

@@ -22,6 +22,10 @@ Chain<T>::Chain(const std::string& name, Device<T>& device, const Shape& input,
   for (const auto& layer : layers_) {
     forward_names_.push_back(InternTraceName(absl::StrCat("forward ", layer->name())));
     backward_names_.push_back(InternTraceName(absl::StrCat("backward ", layer->name())));
+    device_forward_names_.push_back(
+        InternTraceName(absl::StrCat("device forward ", layer->name())));
+    device_backward_names_.push_back(
+        InternTraceName(absl::StrCat("device backward ", layer->name())));
   }
 }
 
@@ -79,7 +83,7 @@ absl::StatusOr<const DeviceMatrix<T>*> Chain<T>::ForwardEach(const Pass& pass,
     const Trace::Span span(trace_, Trace::Row::kCompute, forward_names_[i]);
     const DeviceRange range(this->device().memory(), forward_names_[i]);
     SYNCGRADS_ASSIGN_OR_RETURN(values, layers_[i]->ForwardEach(pass, *values, needed));
-    NoteDeviceTime(forward_names_[i]);
+    NoteDeviceTime(device_forward_names_[i]);
   }
   return values;
 }
@@ -111,7 +115,7 @@ absl::Status Chain<T>::BackwardEach(const DeviceMatrix<T>&, DeviceMatrix<T>& out
     const Trace::Span span(trace_, Trace::Row::kCompute, backward_names_[i]);
     const DeviceRange range(this->device().memory(), backward_names_[i]);
     SYNCGRADS_RETURN_IF_ERROR(layers_[i]->BackwardEach(*layer_inputs_[i], *gradient, next, ready));
-    NoteDeviceTime(backward_names_[i]);
+    NoteDeviceTime(device_backward_names_[i]);
     if (next == nullptr) return absl::OkStatus();
     gradient = next;
   }

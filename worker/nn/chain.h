@@ -60,8 +60,9 @@ class Chain : public Layer<T> {
   std::vector<std::unique_ptr<Layer<T>>> layers_;
   Trace* trace_ = nullptr;
   DeviceSpans* device_spans_ = nullptr;
-  // For each layer: the names of its passes in traces.
+  // For each layer: the names of its passes in traces, and those of the device's times for them.
   std::vector<const char*> forward_names_, backward_names_;
+  std::vector<const char*> device_forward_names_, device_backward_names_;
   // The input of each layer in the last Forward.
   std::vector<const DeviceMatrix<T>*> layer_inputs_;
   const std::shared_ptr<GradientBuffers<T>> buffers_;

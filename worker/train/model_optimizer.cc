@@ -123,17 +123,33 @@ absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
     for (const size_t i : parameters) UpdateOnHost(i);
     return device_.memory().status();
   }
-  // The uploads run beside what is queued, for example the forward pass of the layers before,
-  // except for the last update, which may still read a gradient.
-  const std::vector<Run> runs = RunsOf(parameters);
-  for (const Run& run : runs) {
+  UploadRest(parameters);
+  UpdateOnDevice(RunsOf(parameters));
+  device_.memory().SetMark();
+  return device_.memory().status();
+}
+
+// The uploads run beside what is queued, for example the forward pass of the layers before, except
+// for the last update, which may still read a gradient.
+template <typename T>
+void ModelOptimizer<T>::UploadRest(absl::Span<const size_t> parameters) {
+  std::vector<size_t> rest;
+  for (const size_t i : parameters) {
+    if (!std::exchange(states_[i].uploaded, false)) rest.push_back(i);
+  }
+  for (const Run& run : RunsOf(rest)) {
     Parameter<T>& first = *parameters_[run.first];
     device_.memory().UploadPinnedAfterMark(first.gradient.data(), run.elements * sizeof(T),
                                            first.device_gradient());
   }
-  UpdateOnDevice(runs);
-  device_.memory().SetMark();
-  return device_.memory().status();
+}
+
+template <typename T>
+void ModelOptimizer<T>::UploadGradient(size_t i) {
+  Parameter<T>& parameter = *parameters_[i];
+  device_.memory().UploadPinnedAfterMark(parameter.gradient.data(), parameter.bytes(),
+                                         parameter.device_gradient());
+  states_[i].uploaded = device_.memory().status().ok();
 }
 
 template <typename T>
@@ -274,6 +290,7 @@ void ModelOptimizer<T>::Undo() {
     }
   }
   kept_.clear();
+  for (State& state : states_) state.uploaded = false;
 }
 
 template <typename T>

@@ -54,6 +54,13 @@ class ModelOptimizer {
   // not use their copies on the device. After an error, values and slots are unspecified.
   absl::Status Apply(absl::Span<const size_t> parameters);
 
+  // Whether Apply copies gradients to the device. If so, UploadGradient queues the copy of one, in
+  // parallel with the updates and what is queued before them, and the next Apply does not. It must
+  // not change in between, unless ForgetUploaded is called.
+  bool uploads_gradients() const { return !device_.memory().is_host() && !needs_norms(); }
+  void UploadGradient(size_t parameter);
+  void ForgetUploaded(size_t parameter) { states_[parameter].uploaded = false; }
+
   // Whether ApplyPieces can be used: updates run in the host's memory, element by element.
   bool takes_pieces() const { return device_.memory().is_host() && !needs_norms(); }
   // Updates one parameter with a gradient that lies elsewhere on the host. Its pieces, one after
@@ -100,6 +107,8 @@ class ModelOptimizer {
     // Whether the device's values or slots have changed since the last fetch.
     bool values_changed = false;
     bool slots_changed = false;
+    // Whether UploadGradient has queued the gradient of the next update.
+    bool uploaded = false;
   };
   // A parameter that has been copied by Keep, and its count of updates at that time.
   struct Kept {
@@ -132,6 +141,8 @@ class ModelOptimizer {
   bool IsFollowedBy(size_t parameter, size_t next) const;
   // Returns the numbers of the parameters with this mark, and removes the mark.
   std::vector<size_t> TakeChanged(bool State::*mark);
+  // Queues the copies of the gradients that UploadGradient has not queued.
+  void UploadRest(absl::Span<const size_t> parameters);
   // Queues the copies that FetchValues waits for.
   void BeginFetchValues();
   void UpdateOnHost(size_t parameter);

@@ -35,7 +35,8 @@ class ModelGradientEngine final : public GradientEngine {
   ModelGradientEngine(TrainingRun& run, Model<T>& model, const Loss& loss,
                       std::unique_ptr<BatchReader<T>> reader);
 
-  absl::StatusOr<double> Compute(const Batch& batch, Hook needed, Hook ready) override;
+  absl::StatusOr<double> Compute(const Batch& batch, Hook needed, Hook ready,
+                                 WaitHook waits) override;
   absl::Status JoinWithoutRows() override;
   bool joins_batches() const override { return exchange_.has_value(); }
   uint64_t last_batch() const override { return last_batch_; }
@@ -44,7 +45,8 @@ class ModelGradientEngine final : public GradientEngine {
   DeviceMemory& memory() { return model_.device().memory(); }
 
   // Compute, without handling a lack of memory.
-  absl::StatusOr<double> ComputeParts(const Batch& batch, double divisor, Hook needed, Hook ready);
+  absl::StatusOr<double> ComputeParts(const Batch& batch, double divisor, Hook needed, Hook ready,
+                                      WaitHook waits);
   // Makes the device usable again, drops what was read ahead, and returns the error.
   absl::Status FreeMemory(uint64_t step, absl::Status out_of_memory);
   // Returns the number by which the sum of the losses of `rows` is divided.
@@ -67,8 +69,10 @@ class ModelGradientEngine final : public GradientEngine {
   absl::Status TakeGradient(size_t i, bool first, bool last, Hook ready);
   // Calls TakeGradient with zeros for all parameters, for a part without rows.
   absl::Status TakeZeros(bool first, bool last, Hook ready);
-  // Calls `ready` for the gradients that have been downloaded. If `all`, waits for the others too.
-  absl::Status ReportDownloaded(bool all, Hook ready);
+  // Calls `ready` for the gradients that have been downloaded.
+  absl::Status ReportDownloaded(Hook ready);
+  // Waits for the first download, and calls `ready` for its gradient.
+  absl::Status AwaitDownload(Hook ready);
 
   TrainingRun& run_;
   Model<T>& model_;
@@ -103,8 +107,8 @@ ModelGradientEngine<T>::ModelGradientEngine(TrainingRun& run, Model<T>& model, c
 }
 
 template <typename T>
-absl::StatusOr<double> ModelGradientEngine<T>::Compute(const Batch& batch, Hook needed,
-                                                       Hook ready) {
+absl::StatusOr<double> ModelGradientEngine<T>::Compute(const Batch& batch, Hook needed, Hook ready,
+                                                       WaitHook waits) {
   SYNCGRADS_ASSIGN_OR_RETURN(const double divisor, DivisorOf(batch));
   last_batch_ = batch.step + 1;
   model_.SetTrace(run_.trace(batch.step));
@@ -113,7 +117,7 @@ absl::StatusOr<double> ModelGradientEngine<T>::Compute(const Batch& batch, Hook 
   SYNCGRADS_RETURN_IF_ERROR(ReadAhead(batch));
   absl::StatusOr<double> loss = absl::UnknownError("not computed");
   try {
-    loss = ComputeParts(batch, divisor, needed, ready);
+    loss = ComputeParts(batch, divisor, needed, ready, waits);
   } catch (const std::bad_alloc&) {
     loss = OutOfMemoryError("not enough memory to compute the gradient");
   }
@@ -123,7 +127,8 @@ absl::StatusOr<double> ModelGradientEngine<T>::Compute(const Batch& batch, Hook 
 
 template <typename T>
 absl::StatusOr<double> ModelGradientEngine<T>::ComputeParts(const Batch& batch, double divisor,
-                                                            Hook needed, Hook ready) {
+                                                            Hook needed, Hook ready,
+                                                            WaitHook waits) {
   const size_t parts = PartsOf(run_.job, batch.rows);
   for (size_t part = 0; part < parts; ++part) {
     SYNCGRADS_RETURN_IF_ERROR(ReadPart(batch, part));
@@ -148,7 +153,13 @@ absl::StatusOr<double> ModelGradientEngine<T>::ComputeParts(const Batch& batch, 
         [&](size_t i) { return TakeGradient(i, is_first, is_last, ready); }));
   }
   ReadPartAhead(batch.step);
-  SYNCGRADS_RETURN_IF_ERROR(ReportDownloaded(/*all=*/true, ready));
+  while (!downloads_.empty()) {
+    bool works = true;
+    while (works && !memory().HasEnded(downloads_.front().second)) {
+      SYNCGRADS_ASSIGN_OR_RETURN(works, waits());
+    }
+    SYNCGRADS_RETURN_IF_ERROR(AwaitDownload(ready));
+  }
   return model_.TakeLoss();
 }
 
@@ -248,7 +259,7 @@ absl::Status ModelGradientEngine<T>::TakeGradient(size_t i, bool first, bool las
   }
   model_.Penalise(loss_, i);
   downloads_.emplace_back(i, parameter.QueueGradient());
-  return ReportDownloaded(/*all=*/false, ready);
+  return ReportDownloaded(ready);
 }
 
 template <typename T>
@@ -263,14 +274,19 @@ absl::Status ModelGradientEngine<T>::TakeZeros(bool first, bool last, Hook ready
 }
 
 template <typename T>
-absl::Status ModelGradientEngine<T>::ReportDownloaded(bool all, Hook ready) {
-  while (!downloads_.empty()) {
-    const auto [i, download] = downloads_.front();
-    if (!all && !memory().HasEnded(download)) break;
-    SYNCGRADS_RETURN_IF_ERROR(memory().Wait(download));
-    SYNCGRADS_RETURN_IF_ERROR(ready(i));
-    downloads_.pop_front();
+absl::Status ModelGradientEngine<T>::ReportDownloaded(Hook ready) {
+  while (!downloads_.empty() && memory().HasEnded(downloads_.front().second)) {
+    SYNCGRADS_RETURN_IF_ERROR(AwaitDownload(ready));
   }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ModelGradientEngine<T>::AwaitDownload(Hook ready) {
+  const auto [i, download] = downloads_.front();
+  SYNCGRADS_RETURN_IF_ERROR(memory().Wait(download));
+  SYNCGRADS_RETURN_IF_ERROR(ready(i));
+  downloads_.pop_front();
   return absl::OkStatus();
 }
 

@@ -37,13 +37,16 @@ class GradientEngine {
     absl::FunctionRef<std::vector<RowId>(size_t steps)> rows_ahead;
   };
   using Hook = absl::FunctionRef<absl::Status(size_t parameter)>;
+  using WaitHook = absl::FunctionRef<absl::StatusOr<bool>()>;
 
   virtual ~GradientEngine() = default;
 
   // Computes the gradient, and returns the loss of the batch with the l2 penalty. `needed` is
   // called for each parameter before the device reads it, in each part of the batch. `ready` is
   // called once for each parameter when its gradient is on the host, from the last layer to the
-  // first; never before `needed` has been called for all.
+  // first; never before `needed` has been called for all. `waits` is called
+  // while the engine waits for a gradient and has nothing left to queue, until it returns false: it
+  // may do a little work, and returns whether it has done any.
   //
   // Stops at the first error of a hook and returns it. After an error for lack of memory
   // (IsOutOfMemory, also from a hook), the device can be used again, and its queue is empty.
@@ -52,7 +55,8 @@ class GradientEngine {
   //   ResourceExhausted  there is not enough memory
   //   InvalidArgument    the rows' weights, by which the loss is divided, have no positive sum
   //   others             those of the reader and of Model::ComputeGradients
-  virtual absl::StatusOr<double> Compute(const Batch& batch, Hook needed, Hook ready) = 0;
+  virtual absl::StatusOr<double> Compute(const Batch& batch, Hook needed, Hook ready,
+                                         WaitHook waits) = 0;
 
   // Takes part, without rows, in what the layers of all workers compute together in a step.
   virtual absl::Status JoinWithoutRows() = 0;

@@ -43,6 +43,13 @@ class ModelReplica final : public Replica {
                            absl::Span<const absl::Span<const std::byte>> gradient) override;
   uint64_t updates(size_t parameter) const override;
   void set_updates(size_t parameter, uint64_t updates) override;
+  bool uploads_gradients() const override {
+    return optimizer_ != nullptr && optimizer_->uploads_gradients();
+  }
+  void UploadGradient(size_t parameter) override { optimizer_->UploadGradient(parameter); }
+  void ForgetUploaded(size_t parameter) override {
+    if (optimizer_ != nullptr) optimizer_->ForgetUploaded(parameter);
+  }
   bool Keep(size_t parameter) override;
   void Undo() override;
   void ForgetKept() override;

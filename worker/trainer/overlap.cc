@@ -39,17 +39,25 @@ absl::Status Together::TakeResult(size_t i, const std::vector<RowId>& rows) {
   if (!unfinished_.has_value()) return absl::OkStatus();
   // A device that has run out of memory ignores later operations, so check it first.
   SYNCGRADS_RETURN_IF_ERROR(replica_.status());
-  std::vector<Contributors> contributors(group_.group().spec().tensors.size());
-  SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(group_.tensor(i))], group_.Wait(i));
-  if (group_.group().IsStepAnswered()) return FinishBefore(rows);
-  // Keeps a copy: if the remaining results do not arrive, Trainer::KeepState undoes the update.
+  // Keeps a copy: if the remaining results do not arrive, Trainer::KeepState undoes the update. The
+  // device makes it while the result is awaited.
   if (!replica_.Keep(i)) {
     can_overlap_ = false;
     return FinishBefore(rows);
   }
+  std::vector<Contributors> contributors(group_.group().spec().tensors.size());
+  SYNCGRADS_ASSIGN_OR_RETURN(contributors[ToNumber(group_.tensor(i))], group_.Wait(i));
+  if (group_.group().IsStepAnswered()) return FinishBefore(rows);
   SYNCGRADS_RETURN_IF_ERROR(UseResults({i}, contributors));
   unfinished_->taken[i] = true;
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Together::UploadArrived() {
+  if (!can_overlap_ || !replica_.uploads_gradients()) return false;
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<size_t> i, group_.NextArrived());
+  if (i.has_value()) replica_.UploadGradient(*i);
+  return i.has_value();
 }
 
 absl::Status Together::FinishBefore(const std::vector<RowId>& rows) {

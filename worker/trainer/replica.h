@@ -78,6 +78,12 @@ class Replica {
   virtual bool takes_pieces() const = 0;
   virtual absl::Status ApplyPieces(size_t parameter, double rate_factor,
                                    absl::Span<const absl::Span<const std::byte>> gradient) = 0;
+  // Whether Apply copies gradients to a device. UploadGradient then queues the copy of one before
+  // Apply does, after what the device has to do for this step; the gradient must not change until
+  // then. ForgetUploaded: the gradient that will be applied is another one.
+  virtual bool uploads_gradients() const = 0;
+  virtual void UploadGradient(size_t parameter) = 0;
+  virtual void ForgetUploaded(size_t parameter) = 0;
   // The number of updates of a parameter; 0 without an optimizer on this worker.
   virtual uint64_t updates(size_t parameter) const = 0;
   virtual void set_updates(size_t parameter, uint64_t updates) = 0;

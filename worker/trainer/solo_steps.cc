@@ -41,7 +41,7 @@ absl::StatusOr<std::optional<double>> SoloSteps::Compute(const std::vector<RowId
   const auto rows_ahead = [&](size_t steps) { return run_.batches->RowsAhead(steps); };
   const auto nothing = [](size_t) { return absl::OkStatus(); };
   const absl::StatusOr<double> computed =
-      engine_.Compute({run_.steps, batch, rows_ahead}, nothing, nothing);
+      engine_.Compute({run_.steps, batch, rows_ahead}, nothing, nothing, [] { return false; });
   if (IsOutOfMemory(computed.status()) && !engine_.joins_batches()) {
     run_.guard.NoteOutOfMemory(computed.status().message());
     return std::optional<double>();

@@ -115,7 +115,8 @@ absl::StatusOr<std::optional<double>> Together::ComputeAndPush(const std::vector
   const auto rows_ahead = [&](size_t steps) { return run_.batches->RowsAhead(before + steps); };
   const absl::StatusOr<double> computed = engine_.Compute(
       {step_under_way(), rows, rows_ahead}, [&](size_t i) { return TakeResult(i, rows); },
-      [&](size_t i) { return run_.guard.watches_norms() ? absl::OkStatus() : group_.Push(i); });
+      [&](size_t i) { return run_.guard.watches_norms() ? absl::OkStatus() : group_.Push(i); },
+      [&] { return UploadArrived(); });
   if (IsOutOfMemory(computed.status()) && !engine_.joins_batches()) {
     SYNCGRADS_RETURN_IF_ERROR(FinishBefore(rows));
     run_.guard.NoteOutOfMemory(computed.status().message());

@@ -91,6 +91,9 @@ class Together : public Mode {
   // If the step before is unfinished, completes it and begins the contribution of the
   // step with `rows`.
   absl::Status FinishBefore(const std::vector<RowId>& rows);
+  // Called while the device computes a gradient. If steps can overlap, queues the upload of a
+  // result that has arrived. Returns whether there was one.
+  absl::StatusOr<bool> UploadArrived();
   // Completes the unfinished step, if there is one.
   absl::Status FinishUnfinished();
 

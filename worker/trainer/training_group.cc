@@ -66,11 +66,13 @@ absl::StatusOr<std::unique_ptr<TrainingGroup>> TrainingGroup::Register(TrainingR
 TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, bool compresses)
     : run_(run), replica_(replica), group_(group), compresses_(compresses) {
   const std::vector<TensorSpec>& tensors = group.spec().tensors;
+  parameters_.resize(tensors.size());
   for (uint32_t t = 0; t < tensors.size(); ++t) {
     if (tensors[t].name == kDueTensor) {
       due_tensor_ = TensorId{t};
       continue;
     }
+    parameters_[t] = tensors_.size();
     tensors_.push_back(TensorId{t});
     push_names_.push_back(InternTraceName(absl::StrCat("push ", tensors[t].name)));
     wait_names_.push_back(InternTraceName(absl::StrCat("wait for ", tensors[t].name)));
@@ -81,6 +83,7 @@ TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, b
 absl::Status TrainingGroup::Push(size_t parameter) {
   const MutableTensor& gradient = replica_.parameters()[parameter].gradient;
   pushed_[parameter] = true;
+  replica_.ForgetUploaded(parameter);
   const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
   const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
   const size_t bytes = replica_.parameters()[parameter].spec.bytes();
@@ -102,6 +105,7 @@ absl::Status TrainingGroup::SkipRest() {
 }
 
 absl::Status TrainingGroup::Skip(size_t parameter) {
+  replica_.ForgetUploaded(parameter);
   if (in_place_) return group_.Skip(tensors_[parameter], Group::InPlace());
   return group_.Skip(tensors_[parameter], ResultOf(parameter));
 }
@@ -128,6 +132,21 @@ absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
   const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
   const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
   return group_.Wait(tensors_[parameter], run_.options.step_timeout);
+}
+
+absl::StatusOr<std::optional<size_t>> TrainingGroup::NextArrived() {
+  while (true) {
+    const absl::StatusOr<TensorId> tensor = group_.NextCompletion(absl::ZeroDuration());
+    if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) {
+      return std::nullopt;
+    }
+    SYNCGRADS_RETURN_IF_ERROR(tensor.status());
+    const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
+    if (!parameter.has_value()) continue;
+    SYNCGRADS_ASSIGN_OR_RETURN(const Contributors contributors,
+                               group_.Wait(*tensor, run_.options.step_timeout));
+    if (contributors.most > 0) return parameter;
+  }
 }
 
 absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,

@@ -66,6 +66,9 @@ class TrainingGroup {
 
   // Waits for the result of a parameter.
   absl::StatusOr<Contributors> Wait(size_t parameter);
+  // Returns a parameter that has a result from at least one worker. Does not wait: nullopt if there
+  // is none that it has not returned in this step.
+  absl::StatusOr<std::optional<size_t>> NextArrived();
   // Waits for the results of the step, and notes in the guard what the servers have left out of
   // this worker's contribution; `left_out`, unless null, is set to whether there was anything.
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout,
@@ -90,7 +93,8 @@ class TrainingGroup {
   Replica& replica_;
   Group& group_;
   const bool compresses_;
-  std::vector<TensorId> tensors_;  // by parameter
+  std::vector<TensorId> tensors_;                  // by parameter
+  std::vector<std::optional<size_t>> parameters_;  // by tensor
   // By parameter: names in traces.
   std::vector<const char*> push_names_, wait_names_;
   std::optional<TensorId> due_tensor_;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <set>
 #include <thread>
 #include <variant>
@@ -121,10 +122,12 @@ class FakeGroup : public Group {
 
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration) override {
     if (job_.on_wait_) SYNCGRADS_RETURN_IF_ERROR(job_.on_wait_(rank_, step_, tensor));
+    const uint32_t t = ToNumber(tensor);
+    const auto arrived = arrived_.find(t);
+    if (arrived != arrived_.end()) return Contributors{arrived->second, arrived->second};
     MutexLock lock(job_.mutex_);
     SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());
     const FakeJob::Step& step = job_.StepLocked(step_);
-    const uint32_t t = ToNumber(tensor);
     Deliver(t, step.results[t]);
     waited_.insert(t);
     rate_factor_ = job_.RateFactorLocked(step_);
@@ -135,8 +138,19 @@ class FakeGroup : public Group {
     return !job_.on_wait_ || waited_.size() == spec_.tensors.size();
   }
 
+  // Without waiting.
   absl::StatusOr<TensorId> NextCompletion(absl::Duration) override {
-    return absl::UnimplementedError("the fake waits for a given tensor or for all");
+    MutexLock lock(job_.mutex_);
+    const FakeJob::Step& step = job_.StepLocked(step_);
+    const bool has_early = !job_.on_wait_ && std::holds_alternative<Reduction>(spec_.rule);
+    for (uint32_t t = 0; has_early && t < step.from.size(); ++t) {
+      if (arrived_.contains(t) || !job_.HasAllLocked(step, t)) continue;
+      std::string result;
+      arrived_[t] = job_.ReduceLocked(step, t, result);
+      Deliver(t, result);
+      return TensorId{t};
+    }
+    return absl::DeadlineExceededError("nothing has arrived");
   }
 
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration) override {
@@ -151,7 +165,8 @@ class FakeGroup : public Group {
     std::vector<Contributors> contributors;
     for (size_t i = 0; i < results_.size(); ++i) {
       contributors.push_back({step.contributors[i], step.contributors[i]});
-      if (waited_.contains(i)) continue;  // Wait has returned this result, and it may be in use
+      // What Wait or NextCompletion has returned may be in use.
+      if (waited_.contains(i) || arrived_.contains(i)) continue;
       std::string result = step.results[i];
       if (job_.corrupted_ == rank_ && !result.empty()) result[2] ^= 0x40;
       Deliver(i, result);
@@ -159,6 +174,7 @@ class FakeGroup : public Group {
     rate_factor_ = job_.RateFactorLocked(step_);
     ++step_;
     waited_.clear();
+    arrived_.clear();
     weight_ = 1;
     return contributors;
   }
@@ -256,6 +272,8 @@ class FakeGroup : public Group {
   std::vector<void*> results_;
   std::vector<std::string> in_place_;
   std::set<size_t> waited_;  // tensors of this step that Wait has returned
+  // Those that NextCompletion has returned, and the numbers of their contributors.
+  std::map<size_t, uint32_t> arrived_;
 };
 
 class FakeTeamMember : public Team {
@@ -398,25 +416,33 @@ FakeJob::Step& FakeJob::StepLocked(uint64_t number) {
 bool FakeJob::IsCompleteLocked(uint64_t number) {
   Step& step = StepLocked(number);
   if (step.closed) return true;
-  for (const auto& ranks : step.from) {
-    for (uint32_t rank = 0; rank < world_size_; ++rank) {
-      if (!ranks[rank].has_value() && !ended_[rank]) return false;
-    }
+  for (size_t tensor = 0; tensor < step.from.size(); ++tensor) {
+    if (!HasAllLocked(step, tensor)) return false;
   }
   return true;
 }
 
+bool FakeJob::HasAllLocked(const Step& step, size_t tensor) const {
+  for (uint32_t rank = 0; rank < world_size_; ++rank) {
+    if (!step.from[tensor][rank].has_value() && !ended_[rank]) return false;
+  }
+  return true;
+}
+
+uint32_t FakeJob::ReduceLocked(const Step& step, size_t tensor, std::string& result) {
+  const auto* reduction = std::get_if<Reduction>(&spec_->rule);
+  std::vector<FakeContribution> all;
+  for (const auto& one : step.from[tensor]) all.push_back(one.value_or(FakeContribution{}));
+  return ReduceAll(spec_->tensors[tensor].dtype,
+                   reduction != nullptr ? *reduction : Reduction::kAverage, all, result);
+}
+
 void FakeJob::CloseLocked(Step& step) {
   step.closed = true;
-  const auto* reduction = std::get_if<Reduction>(&spec_->rule);
   for (uint32_t i = 0; i < step.from.size(); ++i) {
-    std::vector<FakeContribution> all;
-    for (const auto& one : step.from[i]) all.push_back(one.value_or(FakeContribution{}));
     std::string& result = step.results.emplace_back();
-    step.contributors.push_back(ReduceAll(spec_->tensors[i].dtype,
-                                          reduction != nullptr ? *reduction : Reduction::kAverage,
-                                          all, result));
-    if (reduction != nullptr || step.contributors.back() == 0) continue;
+    step.contributors.push_back(ReduceLocked(step, i, result));
+    if (std::holds_alternative<Reduction>(spec_->rule) || step.contributors.back() == 0) continue;
     const absl::Status applied = optimizer_->Apply(
         TensorId{i},
         absl::MakeConstSpan(reinterpret_cast<const std::byte*>(result.data()), result.size()),

@@ -86,6 +86,11 @@ class FakeJob {
   void NotePush(const void* values);
   Step& StepLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCompleteLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether all ranks have contributed to a tensor.
+  bool HasAllLocked(const Step& step, size_t tensor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets the result of a tensor; returns the number of contributors.
+  uint32_t ReduceLocked(const Step& step, size_t tensor, std::string& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double RateFactorLocked(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto next = rate_factors_.upper_bound(step);
     return next == rate_factors_.begin() ? 1 : std::prev(next)->second;

@@ -101,11 +101,12 @@ class RecordedRows : public RowSource {
 };
 
 std::vector<RowId> NoRows(size_t) { return {}; }
+absl::StatusOr<bool> Waits() { return false; }
 
 absl::StatusOr<double> Compute(IrisRun& iris, uint64_t step = 0) {
   const std::vector<RowId> rows = iris.run->batches->RowsFor(StepMembers());
   const auto nothing = [](size_t) { return absl::OkStatus(); };
-  return iris.engine().Compute({step, rows, NoRows}, nothing, nothing);
+  return iris.engine().Compute({step, rows, NoRows}, nothing, nothing, Waits);
 }
 
 TEST(GradientEngineTest, EachGradientIsReportedOnceLastLayerFirstAfterAllParametersWereNeeded) {
@@ -124,7 +125,8 @@ TEST(GradientEngineTest, EachGradientIsReportedOnceLastLayerFirstAfterAllParamet
         [&](size_t i) {
           ready.push_back(i);
           return absl::OkStatus();
-        }));
+        },
+        Waits));
     EXPECT_EQ(needed.size(), more.empty() ? 4u : 12u);
     EXPECT_EQ(ready, std::vector<size_t>({2, 3, 0, 1}));
     EXPECT_EQ(iris.engine().last_batch(), 1u);
@@ -146,7 +148,8 @@ TEST(GradientEngineTest, AGradientIsReportedBeforeTheLayersInFrontOfItAreCompute
       [](size_t i) {
         Events().push_back(absl::StrCat("gradient ", i));
         return absl::OkStatus();
-      }));
+      },
+      Waits));
   EXPECT_EQ(Events(), (std::vector<std::string>{"gradient 2", "gradient 3", "backward",
                                                 "gradient 0", "gradient 1"}));
 }
@@ -169,7 +172,7 @@ TEST(GradientEngineTest, TheNextTwoBatchesAreBegunBeforeABatchIsTaken) {
   Events().clear();
   for (uint64_t step = 0; step < 2; ++step) {
     const std::vector<RowId> batch = iris.run->batches->RowsFor(StepMembers());
-    SYNCGRADS_ASSERT_OK(engine->Compute({step, batch, rows_ahead}, nothing, nothing));
+    SYNCGRADS_ASSERT_OK(engine->Compute({step, batch, rows_ahead}, nothing, nothing, Waits));
     iris.run->batches->Advance({});
   }
   EXPECT_EQ(Events(), (std::vector<std::string>{"begin step 0", "begin step 1", "begin step 2",
@@ -240,6 +243,10 @@ TEST(GradientEngineTest, TheErrorOfAHookIsReturnedAndNoOtherHookIsCalled) {
       [&](size_t) {
         ++calls;
         return absl::UnavailableError("gone");
+      },
+      [&] {
+        if (calls > 0) ++calls;
+        return false;
       });
   EXPECT_EQ(refused.status(), absl::UnavailableError("gone"));
   EXPECT_EQ(calls, 1);

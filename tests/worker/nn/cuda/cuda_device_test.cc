@@ -250,8 +250,8 @@ TEST_P(ScheduleTest, TheDevicesTimesForLayersAreTraced) {
     EXPECT_GE(fields.at("ts").number_value() + 1, end) << *text;
     end = fields.at("ts").number_value() + fields.at("dur").number_value();
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"forward dense1", "forward dense2", "backward dense2",
-                                             "backward dense1"}))
+  EXPECT_EQ(names, (std::vector<std::string>{"device forward dense1", "device forward dense2",
+                                             "device backward dense2", "device backward dense1"}))
       << *text;
 }
 

@@ -69,8 +69,18 @@ class Replica {
     for (const size_t i : numbers) Draw(pointers_[i]->gradient);
     ApplyAgain(numbers, rate_factor);
   }
+  // Draws new gradients for the parameters in `numbers` and uploads them.
+  void DrawAndUpload(const std::vector<size_t>& numbers) {
+    SYNCGRADS_ASSERT_OK(memory_.Finish());
+    for (const size_t i : numbers) {
+      Draw(pointers_[i]->gradient);
+      optimizer_->UploadGradient(i);
+    }
+  }
   // Applies the present gradients of the parameters in `numbers`, without waiting for the device.
-  void ApplyAgain(const std::vector<size_t>& numbers, double rate_factor = 1) {
+  // `overwritten`: the host's gradients are overwritten before the optimizer is called.
+  void ApplyAgain(const std::vector<size_t>& numbers, double rate_factor = 1,
+                  bool overwritten = false) {
     optimizer_->SetRateFactor(rate_factor);
     expected_->SetRateFactor(rate_factor);
     for (const size_t i : numbers) {
@@ -79,6 +89,9 @@ class Replica {
           absl::MakeConstSpan(reinterpret_cast<std::byte*>(pointers_[i]->gradient.data()),
                               pointers_[i]->bytes()),
           absl::MakeSpan(reinterpret_cast<std::byte*>(values_[i].data()), pointers_[i]->bytes())));
+    }
+    for (const size_t i : numbers) {
+      if (overwritten) pointers_[i]->gradient.setZero();
     }
     SYNCGRADS_ASSERT_OK(optimizer_->Apply(numbers));
   }
@@ -175,6 +188,34 @@ class Replica {
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   std::optional<LocalOptimizer> expected_;
 };
+
+// A gradient that was uploaded is the one that the next update uses, unless it is forgotten.
+TEST(ModelOptimizerTest, GradientsCanBeUploadedBeforeTheirUpdate) {
+  emulation::Configure({.schedule = Schedule::kNewestStreamFirst});
+  const auto device = MakeCuda<float>();
+  Replica<float> replica(Adam{}, *device);
+  EXPECT_TRUE(replica.optimizer().uploads_gradients());
+  replica.Apply({0, 1, 2, 3});
+  // The second and the last parameter are uploaded ahead, and the others with the update.
+  replica.DrawAndUpload({1, 3});
+  replica.ApplyAgain({0, 1, 2, 3});
+  SYNCGRADS_ASSERT_OK(device->memory().Finish());
+  // Not uploaded again: the device has another gradient than the host.
+  replica.DrawAndUpload({2});
+  SYNCGRADS_ASSERT_OK(device->memory().Finish());
+  replica.ApplyAgain({2}, 1, /*overwritten=*/true);
+  SYNCGRADS_ASSERT_OK(device->memory().Finish());
+  // Each upload is for one update.
+  replica.Apply({0, 1, 2, 3});
+  replica.DrawAndUpload({0});
+  replica.optimizer().ForgetUploaded(0);
+  replica.Apply({0, 2});
+  SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+  replica.ExpectState();
+  CpuDevice<float> processor(1);
+  EXPECT_FALSE(Replica<float>(Adam{}, processor).optimizer().uploads_gradients());
+  EXPECT_FALSE(Replica<float>(Lamb{}, *device).optimizer().uploads_gradients());
+}
 
 const Optimizer kRules[] = {Sgd{.weight_decay = 0.1},
                             Momentum{},
