@@ -1,6 +1,7 @@
 """Wrong use of syncgrads.torch, and what may look like it: exceptions say what to do, and the other
 rank is not disturbed. tests/deploy/torch.test starts it as two ranks."""
 
+import concurrent.futures
 import contextlib
 import copy
 import io
@@ -270,11 +271,21 @@ class MisuseTest(JobTest):
                         layers[last].register_forward_pre_hook(lambda _, x: (Fails.apply(x[0]),))
                         with self.assertRaisesRegex(ValueError, "no gradient today"):
                             model(x).sum().backward()
-                        for _ in range(2):
-                            with self.assertRaisesRegex(syncgrads.FailedPrecondition,
-                                                        "backward was not complete.* job.leave()"):
-                                model(x)
+                        # The first call waits for the others to end the step, or job.leave()
+                        # would be refused.
+                        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                            first = pool.submit(model, x)
+                            with self.assertRaises(concurrent.futures.TimeoutError):
+                                first.result(0.1)
+                            self.job.barrier("rank 1 has failed")
+                            for call in (first.result, lambda: model(x)):
+                                with self.assertRaisesRegex(
+                                        syncgrads.FailedPrecondition,
+                                        "backward was not complete.* job.leave()"):
+                                    call()
                         break
+                    if step == 2:
+                        self.job.barrier("rank 1 has failed")
                     model(x).sum().backward()
                 torch.distributed.destroy_process_group()
         self.job.leave()

@@ -10,8 +10,10 @@ Python and PyTorch, with a server in SYNCGRADS_SERVER.
 import gzip
 import hashlib
 import pathlib
+import platform
 import struct
 import sys
+import time
 
 import numpy
 import torch
@@ -70,6 +72,39 @@ def gather(job, name, content):
     job.all_gather(sent, numpy.zeros((job.world_size, words), numpy.int64), name=f"{name}/{words}")
 
 
+class TeamLoss:
+    """The collectives of TeamLoss in worker/train/team_loss.cc, without a loss."""
+
+    def __init__(self, job, steps):
+        self._job, self._steps = job, steps
+        self._began = time.monotonic()
+        self._sums, self._pending = numpy.zeros(4), None
+        self._interval, self._end = 1, 0
+
+    def stepped(self, step):
+        if step < self._end and step < self._steps:
+            return
+        waits = self._end == 0 or step == self._steps
+        self._finish()
+        now = time.monotonic()
+        self._sums[:] = 0, 0, 0, now - self._began
+        self._began, self._end = now, step + self._interval
+        self._pending = self._job.start_all_reduce(self._sums, name="training loss")
+        if waits:
+            self._finish()
+
+    def _finish(self):
+        if self._pending is None:
+            return
+        self._pending.wait()
+        self._pending = None
+        seconds = self._sums[3] / WORKERS
+        if seconds < 0.5:
+            self._interval *= 2
+        elif seconds > 2:
+            self._interval = max(self._interval // 2, 1)
+
+
 def train():
     torch.set_num_threads(1)
     with gzip.open(DIGITS, "rt") as file:
@@ -78,17 +113,19 @@ def train():
     with sg.init(job="mixed", timeout=120) as job:
         mine = table[job.rank::job.world_size]
         batches = EPOCHS * (-(-len(mine) // BATCH))
+        gather(job, "hosts", platform.node().encode())
         gather(job, "resume/kept", struct.pack("<Q", 0))
         gather(job, "resume/found", b"")
         gather(job, "data/columns", list_of([
             list_of(name.encode() for name in header.split(",")[:64]), b""]))
         job.all_reduce(numpy.array([len(mine), 0.0]), name="plan/rows")
-        job.all_reduce(numpy.array([float(batches)]), "max", name="plan/steps")
+        job.all_reduce(numpy.array([float(batches), 0.0, 0.0]), "max", name="plan/steps")
         model = Net()
         parameters = dict(model.named_parameters())
         group = job.register("model", parameters, optimizer={
             "momentum": {"learning_rate": 0.01, "momentum": 0.9}})
         group.broadcast([one.data for one in parameters.values()])
+        loss = TeamLoss(job, batches)
         for batch in range(batches):
             part = mine.roll(-BATCH * batch, 0)[:BATCH]
             model.zero_grad()
@@ -97,6 +134,7 @@ def train():
             for name, parameter in reversed(list(parameters.items())):
                 group.push(name, parameter.grad, out=parameter.data)
             group.wait_step()
+            loss.stepped(batch + 1)
         group.end()
         try:
             while True:

@@ -15,6 +15,10 @@ import syncgrads.torch as sg
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 TIMEOUT = 300  # of each wait, in seconds
 
+# The oneDNN of Debian 13 computes wrong convolutions, with NaN now and then (docs/pytorch.md).
+if torch.__version__ == "2.6.0+debian":
+    torch.backends.mkldnn.enabled = False
+
 
 class Net(nn.Module):
     """Convolutions, batch norm, weights that are used twice, and one that is used now and then."""
@@ -93,11 +97,14 @@ class JobTest(unittest.TestCase):
         return sg.init(job=self.id() + suffix, timeout=TIMEOUT)
 
     def expect_equal_on_all(self, values):
-        """Expects the same bits on every rank."""
+        """Expects the same values on every rank, and no NaN. `values` has one dimension."""
         everybody = torch.zeros(SIZE, values.numel())
         self.job.all_gather(values.contiguous(), everybody)
-        for other in everybody:
-            self.assertTrue(torch.equal(other, values))
+        for rank, other in enumerate(everybody):
+            differ = (other != values).flatten()  # NaN differs from NaN
+            self.assertFalse(differ.any(), f"{int(differ.sum())} of {values.numel()} values: first "
+                             f"{other[differ][:3].tolist()} on rank {rank} and "
+                             f"{values[differ][:3].tolist()} on rank {RANK}")
 
     def expect_near(self, values, expected, tolerance=1e-6):
         error = (values - expected).abs().max() / expected.abs().max()

@@ -34,7 +34,8 @@ class _Bucket(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """The numbers of the gradients that a step lacks because its backward has not computed them."""
+    """The numbers of the gradients that a step lacks because its backward has not computed them;
+    none if its last bucket was pushed."""
 
     numbers: List[int]
     has_ended: threading.Event
@@ -120,11 +121,12 @@ class _BucketHook:
 
     def give_up(self) -> None:
         """Ends the step if backward has not, so that the others have it: without the gradients that
-        were not pushed."""
-        if self._has_given_up or self.has_pushed_all:
+        were not pushed. If all were pushed, waits until the step has ended."""
+        if self._has_given_up:
             return
         self._has_given_up = True
-        rest = _Rest([number for number in range(len(self._dtypes)) if number not in self._pushed],
+        rest = _Rest([number for number in range(len(self._dtypes))
+                      if number not in self._pushed and not self.has_pushed_all],
                      threading.Event())
         self._buckets.put(rest)
         rest.has_ended.wait()
@@ -173,8 +175,9 @@ def _complete_steps(hook: "weakref.ref[_BucketHook]",
         if bucket is None or owner is None:
             return
         if isinstance(bucket, _Rest):
-            error = error or _error_of(owner.skip, bucket.numbers)
-            owner.complete_step(buckets, error)
+            if bucket.numbers or buckets:  # else the step has ended with its last bucket
+                error = error or _error_of(owner.skip, bucket.numbers)
+                owner.complete_step(buckets, error)
             bucket.has_ended.set()
             buckets, error = [], None
         else:
