@@ -24,6 +24,8 @@ void DeviceSpans::End(const char* name) {
 }
 
 absl::Status DeviceSpans::Record() {
+  // A forward pass of an evaluation, for example, is in no span.
+  is_on_ = false;
   if (names_.empty()) return absl::OkStatus();
   const std::vector<const char*> names = std::exchange(names_, {});
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<absl::Time> times, memory_.TakeStamps());

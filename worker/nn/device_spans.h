@@ -27,8 +27,8 @@ class DeviceSpans {
   // `name` is an interned name (InternTraceName). The device's waits for copies from the host are
   // in the span too.
   void End(const char* name);
-  // Waits for the device and records the spans since the last call. Errors: those of
-  // DeviceMemory::TakeStamps.
+  // Waits for the device and records the spans since the last call. What follows is in no span
+  // until Begin. Errors: those of DeviceMemory::TakeStamps.
   absl::Status Record();
 
  private:

@@ -209,7 +209,9 @@ template <typename T>
 absl::Status ModelGradientEngine<T>::BeginParts(uint64_t step, const std::vector<RowId>& rows) {
   const size_t parts = PartsOf(run_.job, rows);
   for (size_t part = 0; part < parts; ++part) {
-    SYNCGRADS_RETURN_IF_ERROR(reader_->Begin(step * kMaxParts + part, PartOf(rows, part, parts),
+    const uint64_t number = step * kMaxParts + part;
+    if (part_ahead_.has_value() && part_ahead_->number == number) continue;  // it has been read
+    SYNCGRADS_RETURN_IF_ERROR(reader_->Begin(number, PartOf(rows, part, parts),
                                              {/*training=*/true, run_.job.seed(), step}));
   }
   return absl::OkStatus();

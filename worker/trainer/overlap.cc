@@ -39,6 +39,7 @@ absl::Status Together::TakeResult(size_t i, const std::vector<RowId>& rows) {
   if (!unfinished_.has_value()) return absl::OkStatus();
   // A device that has run out of memory ignores later operations, so check it first.
   SYNCGRADS_RETURN_IF_ERROR(replica_.status());
+  if (group_.group().IsStepAnswered()) return FinishBefore(rows);
   // Keeps a copy: if the remaining results do not arrive, Trainer::KeepState undoes the update. The
   // device makes it while the result is awaited.
   if (!replica_.Keep(i)) {

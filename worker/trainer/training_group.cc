@@ -129,13 +129,14 @@ absl::Status TrainingGroup::OfferCheckpoint(bool is_due) {
 }
 
 absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
+  SYNCGRADS_RETURN_IF_ERROR(TakeFailure());
   const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
   const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
   return group_.Wait(tensors_[parameter], run_.options.step_timeout);
 }
 
 absl::StatusOr<std::optional<size_t>> TrainingGroup::NextArrived() {
-  while (true) {
+  while (failed_.ok()) {
     const absl::StatusOr<TensorId> tensor = group_.NextCompletion(absl::ZeroDuration());
     if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) {
       return std::nullopt;
@@ -143,14 +144,21 @@ absl::StatusOr<std::optional<size_t>> TrainingGroup::NextArrived() {
     SYNCGRADS_RETURN_IF_ERROR(tensor.status());
     const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
     if (!parameter.has_value()) continue;
-    SYNCGRADS_ASSIGN_OR_RETURN(const Contributors contributors,
-                               group_.Wait(*tensor, run_.options.step_timeout));
-    if (contributors.most > 0) return parameter;
+    const absl::StatusOr<Contributors> contributors =
+        group_.Wait(*tensor, run_.options.step_timeout);
+    if (contributors.ok() && contributors->most > 0) return parameter;
+    if (contributors.ok()) continue;
+    // One of the tensor's chunks has failed, and another one is not complete yet: the error will
+    // be returned when it is.
+    if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
+    return std::nullopt;
   }
+  return std::nullopt;
 }
 
 absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,
                                                                   bool* left_out) {
+  SYNCGRADS_RETURN_IF_ERROR(TakeFailure());
   std::vector<Contributors> contributors;
   {
     const Trace::Span span(run_.trace(run_.steps), Trace::Row::kResults, "wait for step",

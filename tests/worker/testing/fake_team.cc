@@ -121,10 +121,13 @@ class FakeGroup : public Group {
   }
 
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration) override {
-    if (job_.on_wait_) SYNCGRADS_RETURN_IF_ERROR(job_.on_wait_(rank_, step_, tensor));
     const uint32_t t = ToNumber(tensor);
     const auto arrived = arrived_.find(t);
-    if (arrived != arrived_.end()) return Contributors{arrived->second, arrived->second};
+    if (arrived != arrived_.end()) {
+      waited_.insert(t);
+      return Contributors{arrived->second, arrived->second};
+    }
+    if (job_.on_wait_) SYNCGRADS_RETURN_IF_ERROR(job_.on_wait_(rank_, step_, tensor));
     MutexLock lock(job_.mutex_);
     SYNCGRADS_RETURN_IF_ERROR(AwaitLocked());
     const FakeJob::Step& step = job_.StepLocked(step_);
@@ -140,11 +143,15 @@ class FakeGroup : public Group {
 
   // Without waiting.
   absl::StatusOr<TensorId> NextCompletion(absl::Duration) override {
-    MutexLock lock(job_.mutex_);
-    const FakeJob::Step& step = job_.StepLocked(step_);
-    const bool has_early = !job_.on_wait_ && std::holds_alternative<Reduction>(spec_.rule);
-    for (uint32_t t = 0; has_early && t < step.from.size(); ++t) {
-      if (arrived_.contains(t) || !job_.HasAllLocked(step, t)) continue;
+    const bool has_early =
+        std::holds_alternative<Reduction>(spec_.rule) && job_.corrupted_ != rank_;
+    for (uint32_t t = 0; has_early && t < spec_.tensors.size(); ++t) {
+      if (arrived_.contains(t)) continue;
+      if (job_.on_wait_ && !job_.on_wait_(rank_, step_, TensorId{t}).ok()) continue;
+      MutexLock lock(job_.mutex_);
+      const FakeJob::Step& step = job_.StepLocked(step_);
+      if (!job_.HasAllLocked(step, t)) continue;
+      ++job_.early_results_;
       std::string result;
       arrived_[t] = job_.ReduceLocked(step, t, result);
       Deliver(t, result);
@@ -420,6 +427,11 @@ bool FakeJob::IsCompleteLocked(uint64_t number) {
     if (!HasAllLocked(step, tensor)) return false;
   }
   return true;
+}
+
+uint64_t FakeJob::early_results() {
+  MutexLock lock(mutex_);
+  return early_results_;
 }
 
 bool FakeJob::HasAllLocked(const Step& step, size_t tensor) const {

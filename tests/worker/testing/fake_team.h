@@ -61,6 +61,8 @@ class FakeJob {
   // waited for. Each of these waits calls `wait`, and fails if `wait` returns an error.
   using OnWait = std::function<absl::Status(uint32_t rank, uint64_t step, TensorId tensor)>;
   void AnswerOneByOne(OnWait wait) { on_wait_ = std::move(wait); }
+  // The number of results that Group::NextCompletion has delivered.
+  uint64_t early_results();
 
  private:
   friend class FakeTeamMember;
@@ -100,6 +102,7 @@ class FakeJob {
   const uint32_t world_size_;
   std::optional<uint32_t> corrupted_;
   OnWait on_wait_;
+  uint64_t early_results_ ABSL_GUARDED_BY(mutex_) = 0;
   bool refuses_gradients_ = false;
   std::vector<std::unique_ptr<Team>> teams_;
 

@@ -25,9 +25,8 @@ constexpr absl::Duration kNap = absl::Microseconds(50);
 constexpr size_t kStagings = 4;
 // As CUDA's pinned memory at least.
 constexpr size_t kPageableAlignment = 64;
-// The times between events are precise to a millionth, so stamps are related to one that is not
-// older.
-constexpr absl::Duration kOldestBase = absl::Seconds(1);
+// The clocks of device and host drift apart, so they are compared again after this time.
+constexpr absl::Duration kClockInterval = absl::Seconds(10);
 
 }  // namespace
 
@@ -352,12 +351,12 @@ absl::Status CudaMemory::Finish() {
 }
 
 void CudaMemory::BeginStamps() {
-  if (base_ != nullptr && MonotonicNow() - base_time_ < kOldestBase) return;
+  if (base_ != nullptr && MonotonicNow() - host_time_ < kClockInterval) return;
   if (base_ == nullptr) base_ = NewEvent(cudaEventDefault);
   if (!works()) return;
   Record(base_, compute());
   Fail(WaitFor(base_));
-  base_time_ = MonotonicNow();
+  base_time_ = host_time_ = MonotonicNow();
 }
 
 void CudaMemory::QueueStamp() {

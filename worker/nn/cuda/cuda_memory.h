@@ -143,11 +143,12 @@ class CudaMemory : public DeviceMemory {
   uint64_t first_download_ = 1;
   std::vector<cudaEvent_t> spare_events_;
   // The events of stamps: stamps_ are queued, spare_stamps_ are for later ones. base_ was reached
-  // at base_time_.
+  // at base_time_, which follows from the host's clock at host_time_.
   std::vector<cudaEvent_t> stamps_;
   std::vector<cudaEvent_t> spare_stamps_;
   cudaEvent_t base_ = nullptr;
   absl::Time base_time_;
+  absl::Time host_time_;
   // Memory that AllocatePinned has returned for a device that hangs.
   std::set<void*> pageable_;
 };

@@ -71,12 +71,6 @@ struct Variant {
 
 class EmulatedOptimizerTest : public testing::TestWithParam<Schedule> {
  protected:
-  EmulatedOptimizerTest() {
-    emulation::Options options;
-    options.schedule = GetParam();
-    emulation::Configure(options);
-  }
-
   // Makes a job with ten steps. Its layers have no states, because fetching states would wait for
   // all queued operations.
   static Job Iris(const std::string& more, v1::OptimizerPlacement place = v1::WORKERS,
@@ -99,6 +93,10 @@ class EmulatedOptimizerTest : public testing::TestWithParam<Schedule> {
   }
 
   Outcome Train(const Job& job, const Variant& variant = {}) {
+    emulation::Options options;
+    options.schedule = GetParam();
+    options.slow = variant.one_by_one;  // so that some results are there while a device computes
+    emulation::Configure(options);
     const TemporaryDirectory directory;
     const std::string saved = directory.path() + "/saved";
     Outcome outcome;

@@ -48,8 +48,10 @@ Job Load(const std::string& path) {
   return *job;
 }
 
-// Trains with `world_size` workers on `device`, or on CUDA devices that are chosen by rank.
-Trained TrainOn(const std::string& device, const Job& job, uint32_t world_size) {
+// Trains with `world_size` workers on `device`, or on CUDA devices that are chosen by rank. Sets
+// `early` to the number of results that were there while a device computed.
+Trained TrainOn(const std::string& device, const Job& job, uint32_t world_size,
+                uint64_t* early = nullptr) {
   FakeJob workers(world_size);
   Trained trained(world_size);
   workers.Run([&](Team& team) {
@@ -59,6 +61,7 @@ Trained TrainOn(const std::string& device, const Job& job, uint32_t world_size) 
   });
   for (const absl::Status& status : trained.statuses) SYNCGRADS_EXPECT_OK(status);
   EXPECT_TRUE(trained.replicas.identical()) << ToString(trained.replicas);
+  if (early != nullptr) *early = workers.early_results();
   return trained;
 }
 
@@ -114,6 +117,24 @@ TEST_P(EmulatedTrainingTest, AConvolutionalNetworkEqualsTheProcessors) {
     for (int i = layers.size() - 1; i > 0; --i) layers.SwapElements(i, i - 1);
   }
   ExpectTheSameTraining(job, 2, 1e-4);
+}
+
+// The gradient of a layer is averaged, and uploaded again, before those of the layers in front of
+// it are there.
+TEST_P(EmulatedTrainingTest, ResultsThatAreUploadedEarlyEqualTheProcessors) {
+  emulation::Options options;
+  options.schedule = GetParam();
+  options.slow = true;
+  emulation::Configure(options);
+  Job job = Load("examples/iris/iris.job");
+  job.file.set_dtype(v1::F64);
+  job.file.set_epochs(1);
+  uint64_t early = 0;
+  const Trained expected = TrainOn("cpu", job, 2, &early);
+  EXPECT_EQ(early, 0u);
+  const Trained actual = TrainOn("cuda", job, 2, &early);
+  EXPECT_GT(early, 0u);
+  EXPECT_LT(LargestDifference(actual.parameters[0], expected.parameters[0]), 1e-9);
 }
 
 absl::StatusOr<Table> MakeUpImages(const CustomReaderOptions& options) {

@@ -56,6 +56,9 @@ struct Options {
   Schedule schedule = Schedule::kRandom;
   uint64_t seed = 1;
   bool backwards = false;  // the order of a kernel's threads
+  // Whether a query of an event executes one operation, and not a random number of them: the host
+  // then sees downloads end one by one.
+  bool slow = false;
   // Counts the launches (TakeLaunches). Matrix products are not computed, and kernels run only once
   // for operands of the same sizes, so the results are not those of the operations.
   bool counts = false;
