@@ -3,7 +3,6 @@
 #ifndef SYNCGRADS_WORKER_NN_PIXELS_H_
 #define SYNCGRADS_WORKER_NN_PIXELS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 namespace syncgrads {

@@ -113,18 +113,15 @@ absl::Status BatchReader<T>::Take(uint64_t batch, Matrix<T>& features, std::vect
 template <typename T>
 absl::Status BatchReader<T>::Take(uint64_t batch, ModelInput<T>& input,
                                   std::vector<double>& targets, DamagedImages* damaged) {
-  source_->Reuse(std::exchange(pixels_, std::string()));
+  source_->Reuse(std::exchange(taken_.features, std::string()));
   int64_t rows = 0;
-  SYNCGRADS_ASSIGN_OR_RETURN(RowBatch taken, TakeRows(batch, rows, targets, damaged));
-  if (taken.has_bytes) {
-    SYNCGRADS_ASSIGN_OR_RETURN(Pixels<T> pixels, PixelsOf(taken, rows));
-    pixels_ = std::move(taken.features);
-    pixels.pixels = reinterpret_cast<const unsigned char*>(pixels_.data());
-    input = pixels;
+  SYNCGRADS_ASSIGN_OR_RETURN(taken_, TakeRows(batch, rows, targets, damaged));
+  if (taken_.has_bytes) {
+    SYNCGRADS_ASSIGN_OR_RETURN(input, PixelsOf(taken_, rows));
     return absl::OkStatus();
   }
-  SYNCGRADS_RETURN_IF_ERROR(Convert(taken, rows, numbers_));
-  source_->Reuse(std::move(taken.features));
+  SYNCGRADS_RETURN_IF_ERROR(Convert(taken_, rows, numbers_));
+  source_->Reuse(std::exchange(taken_.features, std::string()));
   input = numbers_;
   return absl::OkStatus();
 }

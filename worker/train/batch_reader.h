@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -86,7 +85,7 @@ class BatchReader {
   // For each channel, the normalised number of each byte.
   std::vector<T> of_bytes_;
   // The batch that was taken last, if its input is in the reader's memory.
-  std::string pixels_;
+  RowBatch taken_;
   Matrix<T> numbers_;
   std::map<uint64_t, Begun> begun_;
 };

@@ -279,7 +279,8 @@ class FakeGroup : public Group {
   std::vector<void*> results_;
   std::vector<std::string> in_place_;
   std::set<size_t> waited_;  // tensors of this step that Wait has returned
-  // Those that NextCompletion has returned, and the numbers of their contributors.
+  // The tensors of this step that NextCompletion has returned, with the number of contributors of
+  // each.
   std::map<size_t, uint32_t> arrived_;
 };
 

@@ -387,7 +387,7 @@ TEST_F(Bf16PlantedFaultsTest, LostBlocksAreFound) {
   EXPECT_THAT(NotFound(Fault::kLoseLastBlock), IsEmpty());
 }
 
-// Not found: as above.
+// Where the last number has no effect, the fault is not found, as without bf16.
 TEST_F(Bf16PlantedFaultsTest, LostTailsAreFound) {
   EXPECT_THAT(NotFound(Fault::kLoseTail),
               ElementsAre("cublasGemmEx NN", "cublasGemmEx NN", "cublasGemmEx NT",
