@@ -208,8 +208,12 @@ Optimizer OptimizerOf(const GroupSpec& spec, TensorId tensor) {
   return spec.factors.empty() ? rule : WithFactors(rule, spec.factors[ToNumber(tensor)]);
 }
 
+ChunkSizes ChunkSizesOf(const GroupSpec& spec) {
+  return {spec.chunk_bytes, spec.first_chunk_bytes};
+}
+
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec) {
-  return Layout::Create(spec.tensors, spec.chunk_bytes, spec.compression);
+  return Layout::Create(spec.tensors, ChunkSizesOf(spec), spec.compression);
 }
 
 absl::string_view NameOf(OnBad on_bad) {
@@ -247,7 +251,7 @@ absl::Status Validate(const GroupSpec& spec) {
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckSchedule(spec));
   SYNCGRADS_RETURN_IF_ERROR(CheckFactors(spec));
-  return Layout::CheckChunks(spec.tensors, spec.chunk_bytes, spec.compression);
+  return Layout::CheckChunks(spec.tensors, ChunkSizesOf(spec), spec.compression);
 }
 
 absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
@@ -262,6 +266,12 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
     return absl::InvalidArgumentError(absl::StrCat(group, " has chunk_bytes ", ours.chunk_bytes,
                                                    " here, but worker \"", theirs_owner,
                                                    "\" registered ", theirs.chunk_bytes));
+  }
+  if (ours.first_chunk_bytes != 0 && ours.first_chunk_bytes != theirs.first_chunk_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(group, " has first_chunk_bytes ", ours.first_chunk_bytes,
+                     " here, but worker \"", theirs_owner, "\" registered ",
+                     theirs.first_chunk_bytes));
   }
   if (ours.one_epoch != theirs.one_epoch || !(ours.policy == theirs.policy)) {
     const auto terms = [](const GroupSpec& spec) {

@@ -37,6 +37,8 @@ struct GroupSpec {
   // 0 agrees with any size that another member registers. If every member registers 0, the
   // coordinator chooses the size.
   uint32_t chunk_bytes = 0;
+  // See ChunkSizes::first_bytes. 0 agrees with any size that another member registers before.
+  uint32_t first_chunk_bytes = 0;
   // If true, a contribution that was made in another epoch than its round's is refused with Aborted
   // and has to be made again. For values that depend on the list of members.
   bool one_epoch = false;
@@ -79,10 +81,12 @@ Optimizer OptimizerOf(const GroupSpec& spec, TensorId tensor);
 // norms of whole tensors.
 bool NeedsNorms(const GroupSpec& spec);
 
+ChunkSizes ChunkSizesOf(const GroupSpec& spec);
+
 // Returns the layout of the group's tensors.
 //
 // Errors:
-//   InvalidArgument  Layout::Create refuses the tensors, the chunk size or the compression
+//   InvalidArgument  Layout::Create refuses the tensors, the chunk sizes or the compression
 absl::StatusOr<Layout> LayoutOf(const GroupSpec& spec);
 
 // Returns whether contributions with a NaN or an infinity count like any others: with
@@ -93,7 +97,7 @@ bool TakesNonFinite(const GroupSpec& spec);
 //
 // Errors (the message names the field and its value):
 //   InvalidArgument  the group's name is empty, longer than kMaxNameBytes or not printable;
-//                    Layout::Create refuses the tensors, the chunk size or the compression;
+//                    Layout::Create refuses the tensors, the chunk sizes or the compression;
 //                    an average of integers;
 //                    an optimizer with a dtype other than f32 and f64, or with hyperparameters
 //                    out of range;

@@ -70,15 +70,40 @@ std::vector<Section> SectionsOf(absl::Span<const TensorSpec> tensors,
   return sections;
 }
 
+// Counts the elements of a section's chunks, one after the other.
+class Capacities {
+ public:
+  // `sizes` has no 0.
+  Capacities(ChunkSizes sizes, DType dtype)
+      : most_(sizes.bytes / SizeOf(dtype)), next_(std::min(sizes.first_bytes / SizeOf(dtype), most_)) {}
+
+  // The most elements of the next chunk.
+  uint64_t Next() {
+    const uint64_t next = next_;
+    next_ = std::min(2 * next_, most_);
+    return next;
+  }
+  uint64_t most() const { return most_; }
+
+ private:
+  const uint64_t most_;
+  uint64_t next_;
+};
+
 // Returns the number of chunks that the tensors will be cut into.
 uint64_t CountChunks(absl::Span<const TensorSpec> tensors, absl::Span<const Section> sections,
-                     uint32_t chunk_bytes) {
+                     ChunkSizes sizes) {
   uint64_t chunks = 0;
   for (const Section& section : sections) {
     uint64_t elements = 0;
     for (const uint32_t t : section.tensors) elements += tensors[t].elements();
-    const uint64_t capacity = chunk_bytes / SizeOf(section.dtype);
-    chunks += (elements + capacity - 1) / capacity;
+    Capacities capacities(sizes, section.dtype);
+    for (uint64_t capacity = capacities.Next(); capacity < capacities.most() && elements > 0;
+         capacity = capacities.Next()) {
+      elements -= std::min(elements, capacity);
+      ++chunks;
+    }
+    chunks += (elements + capacities.most() - 1) / capacities.most();
   }
   return chunks;
 }
@@ -104,31 +129,38 @@ absl::Status CheckCompression(absl::Span<const TensorSpec> tensors,
   return absl::OkStatus();
 }
 
-// Returns the sections of tensors if they can be cut into chunks of `chunk_bytes`.
-absl::StatusOr<std::vector<Section>> Cut(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
-                                         absl::Span<const Compression> compression) {
-  if (chunk_bytes < 8 || chunk_bytes > kMaxChunkBytes) {
+// Checks the size of chunks of a group that has `total` bytes.
+absl::Status CheckSize(const char* field, uint32_t bytes, uint64_t total) {
+  if (bytes < 8 || bytes > kMaxChunkBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("chunk_bytes is ", chunk_bytes, "; must be 8 to ", kMaxChunkBytes));
+        absl::StrCat(field, " is ", bytes, "; must be 8 to ", kMaxChunkBytes));
   }
+  if (total <= kSmallGroupBytes || bytes >= kMinChunkBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", bytes, " in a group of ", total, " bytes; must be at least ",
+                   kMinChunkBytes, " above ", kSmallGroupBytes, " bytes"));
+}
+
+// Returns the sections of tensors if they can be cut into chunks of these sizes, none of which is 0.
+absl::StatusOr<std::vector<Section>> Cut(absl::Span<const TensorSpec> tensors, ChunkSizes sizes,
+                                         absl::Span<const Compression> compression) {
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(tensors, compression));
   uint64_t total = 0;
   for (const TensorSpec& tensor : tensors) total += tensor.bytes();
-  if (total > kSmallGroupBytes && chunk_bytes < kMinChunkBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk_bytes is ", chunk_bytes, " in a group of ", total, " bytes; must be at least ",
-        kMinChunkBytes, " above ", kSmallGroupBytes, " bytes"));
-  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckSize("chunk_bytes", sizes.bytes, total));
+  SYNCGRADS_RETURN_IF_ERROR(CheckSize("first_chunk_bytes", sizes.first_bytes, total));
   std::vector<Section> sections = SectionsOf(tensors, compression);
-  const uint64_t chunks = CountChunks(tensors, sections, chunk_bytes);
+  const uint64_t chunks = CountChunks(tensors, sections, sizes);
   if (chunks <= kMaxChunks) return sections;
   return absl::InvalidArgumentError(absl::StrCat("the group has ", chunks, " chunks of ",
-                                                 chunk_bytes, " bytes; at most ", kMaxChunks,
+                                                 sizes.bytes, " bytes; at most ", kMaxChunks,
                                                  ": use larger chunks, or several groups"));
 }
 
-uint32_t OrDefault(uint32_t chunk_bytes) {
-  return chunk_bytes == 0 ? kDefaultChunkBytes : chunk_bytes;
+// Replaces zeros.
+ChunkSizes WithDefaults(ChunkSizes sizes) {
+  const uint32_t bytes = sizes.bytes == 0 ? kDefaultChunkBytes : sizes.bytes;
+  return {bytes, sizes.first_bytes == 0 ? bytes : sizes.first_bytes};
 }
 
 }  // namespace
@@ -182,22 +214,22 @@ absl::Status CheckTensors(absl::Span<const TensorSpec> tensors) {
                    " bytes in all, at most ", kMaxGroupTextBytes, " are allowed"));
 }
 
-absl::Status Layout::CheckChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
+absl::Status Layout::CheckChunks(absl::Span<const TensorSpec> tensors, ChunkSizes sizes,
                                  absl::Span<const Compression> compression) {
-  return Cut(tensors, OrDefault(chunk_bytes), compression).status();
+  return Cut(tensors, WithDefaults(sizes), compression).status();
 }
 
-absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, ChunkSizes sizes,
                                       absl::Span<const Compression> compression) {
   SYNCGRADS_RETURN_IF_ERROR(CheckTensors(tensors));
-  return CreateChecked(std::move(tensors), chunk_bytes, compression);
+  return CreateChecked(std::move(tensors), sizes, compression);
 }
 
-absl::StatusOr<Layout> Layout::CreateChecked(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+absl::StatusOr<Layout> Layout::CreateChecked(std::vector<TensorSpec> tensors, ChunkSizes sizes,
                                              absl::Span<const Compression> compression) {
-  chunk_bytes = OrDefault(chunk_bytes);
+  sizes = WithDefaults(sizes);
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Section> sections,
-                             Cut(tensors, chunk_bytes, compression));
+                             Cut(tensors, sizes, compression));
   Layout layout;
   layout.tensors_ = std::move(tensors);
   layout.chunks_of_.resize(layout.tensors_.size());
@@ -205,13 +237,15 @@ absl::StatusOr<Layout> Layout::CreateChecked(std::vector<TensorSpec> tensors, ui
   for (size_t i = 0; i < sections.size(); ++i) {
     const Section& section = sections[i];
     if (i == 0 || sections[i - 1].dtype != section.dtype) position = 0;
-    const uint64_t capacity = chunk_bytes / SizeOf(section.dtype);
-    bool open = false;  // whether the last chunk belongs to this section and has room
+    Capacities capacities(sizes, section.dtype);
+    uint64_t capacity = 0;  // of the last chunk
+    bool open = false;      // whether the last chunk belongs to this section and has room
     for (const uint32_t t : section.tensors) {
       layout.total_bytes_ += layout.tensors_[t].bytes();
       const uint64_t elements = layout.tensors_[t].elements();
       for (uint64_t offset = 0; offset < elements;) {
         if (!open) {
+          capacity = capacities.Next();
           layout.chunks_.push_back({section.dtype, position, 0, {}, section.compression});
         }
         Chunk& chunk = layout.chunks_.back();

@@ -6,7 +6,7 @@
 // by compression, in the order of each compression's first tensor. A chunk is a range of at most
 // chunk_bytes that has one dtype and one compression. A span is the overlap of a tensor and a
 // chunk. Small tensors therefore share a chunk, and large tensors are split. The layout depends
-// only on the tensors, their compression and the chunk size, so every process computes the same
+// only on the tensors, their compression and the chunk sizes, so every process computes the same
 // layout.
 
 #ifndef SYNCGRADS_COMMON_LAYOUT_H_
@@ -95,32 +95,45 @@ absl::Status CheckTensorCount(size_t tensors);
 //                    more elements than 2^48 in all
 absl::Status CheckTensors(absl::Span<const TensorSpec> tensors);
 
+// The sizes of a group's chunks, in bytes.
+struct ChunkSizes {
+  // Implicit, because usually all chunks have one size.
+  ChunkSizes(uint32_t bytes, uint32_t first_bytes = 0)  // NOLINT
+      : bytes(bytes), first_bytes(first_bytes) {}
+
+  // The largest size. 0: kDefaultChunkBytes.
+  uint32_t bytes;
+  // If not 0, the first chunk of each dtype and compression has at most this size, and each
+  // following one at most twice that of the chunk before. A model's first tensors are needed first
+  // and their gradients come last, so that a step waits for the first chunk more than for others.
+  uint32_t first_bytes;
+};
+
 // A group's tensors, chunks and spans. Immutable once created; safe to share between threads.
 class Layout {
  public:
-  // Creates the layout. If `chunk_bytes` is 0, kDefaultChunkBytes is used. `compression` has one
-  // entry for each tensor, or is empty.
+  // Creates the layout. `compression` has one entry for each tensor, or is empty.
   //
   // The time is near-linear in the number of tensors and chunks.
   //
   // Errors:
-  //   InvalidArgument  CheckTensors refuses the tensors; chunk_bytes is below 8, below
+  //   InvalidArgument  CheckTensors refuses the tensors; a size in `sizes` is below 8, below
   //                    kMinChunkBytes for a group larger than kSmallGroupBytes, or above
   //                    kMaxChunkBytes; there are more chunks than kMaxChunks; Validate refuses
   //                    a compression; or `compression` has another size than `tensors`
-  static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+  static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, ChunkSizes sizes,
                                        absl::Span<const Compression> compression = {});
 
   // Create for tensors that have passed CheckTensors, which are not checked again.
-  static absl::StatusOr<Layout> CreateChecked(std::vector<TensorSpec> tensors, uint32_t chunk_bytes,
+  static absl::StatusOr<Layout> CreateChecked(std::vector<TensorSpec> tensors, ChunkSizes sizes,
                                               absl::Span<const Compression> compression = {});
 
   // Checks what Create checks, except for the tensors, without creating a layout. `tensors` have
   // passed CheckTensors.
   //
   // Errors:
-  //   InvalidArgument  Create would refuse `chunk_bytes` or `compression`
-  static absl::Status CheckChunks(absl::Span<const TensorSpec> tensors, uint32_t chunk_bytes,
+  //   InvalidArgument  Create would refuse `sizes` or `compression`
+  static absl::Status CheckChunks(absl::Span<const TensorSpec> tensors, ChunkSizes sizes,
                                   absl::Span<const Compression> compression = {});
 
   absl::Span<const TensorSpec> tensors() const { return tensors_; }

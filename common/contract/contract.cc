@@ -322,6 +322,7 @@ v1::GroupSpec ToProto(const GroupSpec& spec) {
   std::visit(PolicyWriter{*proto.mutable_policy()}, spec.policy);
   proto.set_one_epoch(spec.one_epoch);
   proto.set_chunk_bytes(spec.chunk_bytes);
+  proto.set_first_chunk_bytes(spec.first_chunk_bytes);
   for (const Compression& compression : spec.compression) {
     v1::Compression& out = *proto.add_compression();
     *out.mutable_push() = ToProto(compression.push);
@@ -355,6 +356,7 @@ absl::StatusOr<GroupSpec> FromProto(const v1::GroupSpec& proto) {
   }
   SYNCGRADS_ASSIGN_OR_RETURN(spec.rule, FromProto(proto.rule()));
   spec.chunk_bytes = proto.chunk_bytes();
+  spec.first_chunk_bytes = proto.first_chunk_bytes();
   spec.one_epoch = proto.one_epoch();
   spec.policy = FromProto(proto.policy());
   for (const v1::Compression& compression : proto.compression()) {

@@ -55,6 +55,10 @@ TEST(ValidateTest, RefusesAnEmptyNameAndWhatTheLayoutRefuses) {
   spec = Model();
   spec.chunk_bytes = 3;
   ExpectError(Validate(spec), kInvalid, {"chunk_bytes is 3"});
+
+  spec = Model();
+  spec.first_chunk_bytes = 4;
+  ExpectError(Validate(spec), kInvalid, {"first_chunk_bytes is 4", "8 to"});
 }
 
 GroupSpec Compressed(Compression compression, UpdateRule rule = Reduction::kAverage) {
@@ -152,6 +156,10 @@ TEST(CheckAgreementTest, NamesTheFirstDifferenceBothValuesAndTheOtherWorker) {
   ours = Model();
   ours.chunk_bytes = 64;
   check(ours, {"chunk_bytes 64", "registered 0", "\"w0\""});
+
+  ours = Model();
+  ours.first_chunk_bytes = 32;
+  check(ours, {"first_chunk_bytes 32", "registered 0", "\"w0\""});
 
   ours = Model();
   ours.non_finite = OnBad::kSkip;

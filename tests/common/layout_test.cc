@@ -53,6 +53,30 @@ TEST(LayoutTest, GivesEachDTypeARegionInTheOrderOfTheEnum) {
   EXPECT_EQ(layout.total_bytes(), 2 * 4 + 3 * 4 + 5 * 2 + 8 + 8 + 2 * 2 + 4u);
 }
 
+TEST(LayoutTest, ChunksGrowFromTheFirstSizeInEachSection) {
+  const absl::StatusOr<Layout> layout =
+      Layout::Create({{"a", DType::kF32, {3}}, {"b", DType::kF32, {40}}, {"d", DType::kF64, {9}}},
+                     {64, 16});
+  ASSERT_THAT(layout, IsOk());
+  std::vector<uint64_t> bytes, first;
+  for (const Chunk& chunk : layout->chunks()) {
+    bytes.push_back(chunk.bytes());
+    first.push_back(chunk.first_element);
+  }
+  EXPECT_EQ(bytes, (std::vector<uint64_t>{16, 32, 24, 16, 32, 64, 60}));
+  EXPECT_EQ(first, (std::vector<uint64_t>{0, 2, 6, 0, 4, 12, 28}));
+  EXPECT_EQ(Spans(*layout, 3), "a[0,3)@0 b[0,1)@3");
+  EXPECT_EQ(layout->ChunksOf(TensorId{1}).first, 3u);
+  EXPECT_EQ(layout->ChunksOf(TensorId{1}).count, 4u);
+}
+
+TEST(LayoutTest, AFirstSizeAboveTheOthersIsNotUsed) {
+  const absl::StatusOr<Layout> layout = Layout::Create({{"a", DType::kF32, {10}}}, {16, 32});
+  ASSERT_THAT(layout, IsOk());
+  ASSERT_EQ(layout->chunks().size(), 3u);
+  EXPECT_EQ(layout->chunks()[0].bytes(), 16u);
+}
+
 TEST(LayoutTest, FindsTheSpanOfATensorInAChunk) {
   const Layout layout = Made({{"a", DType::kF32, {3}},
                               {"i", DType::kI32, {1}},
@@ -213,6 +237,8 @@ TEST(LayoutTest, RefusesMoreChunksThanCanBeKeptAndSaysHowMany) {
   EXPECT_THAT(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, 16 << 10), IsOk());
   ExpectError(Layout::Create({{"w", DType::kF32, {(int64_t{1} << 28) + 1}}}, 16 << 10), kInvalid,
               {"65537 chunks of 16384 bytes", "65536"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, {16 << 10, 8 << 10}), kInvalid,
+              {"65537 chunks", "65536"});
   ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 4096), kInvalid, {"chunks"});
   ExpectError(
       Layout::Create(
@@ -229,6 +255,8 @@ TEST(LayoutTest, RefusesShortChunksOfALargeGroupAndSaysBothSizes) {
   ExpectError(Layout::Create(more, 4095), kInvalid,
               {"chunk_bytes is 4095", "1048580 bytes", "at least 4096"});
   ExpectError(Layout::Create({{"w", DType::kF64, {1 << 20}}}, 8), kInvalid, {"at least 4096"});
+  ExpectError(Layout::Create({{"w", DType::kF64, {1 << 20}}}, {1 << 20, 4095}), kInvalid,
+              {"first_chunk_bytes is 4095", "at least 4096"});
 }
 
 // The time for each tensor does not depend on the number of tensors. An algorithm that compares

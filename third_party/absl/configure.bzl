@@ -24,6 +24,10 @@ _MODULES = [
     "absl_variant",
 ]
 
+# Newer releases of re2, which gRPC needs, use this module, and their file for pkg-config does not
+# say so. Older releases of Abseil do not have it.
+_LOG = "absl_log"
+
 # Parts of the C library, which stays shared.
 _C_LIBRARIES = ["-ldl", "-lm", "-lpthread", "-lrt"]
 
@@ -41,7 +45,9 @@ def _libraries(ctx, arguments):
 def _configure(ctx):
     # For a program that has in itself all that gRPC needs.
     static, shared = ["-l:libstdc++.a"], ["-static-libgcc"]
-    for option in _libraries(ctx, ["--static", "grpc++", "protobuf"] + _MODULES):
+    has_log = ctx.execute(["pkg-config", "--exists", _LOG]).return_code == 0
+    modules = _MODULES + ([_LOG] if has_log else [])
+    for option in _libraries(ctx, ["--static", "grpc++", "protobuf"] + modules):
         if option in _C_LIBRARIES:
             shared.append(option)
         else:

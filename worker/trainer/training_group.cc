@@ -19,6 +19,12 @@ namespace {
 // No parameter can have this name: parameters' names are paths of layers.
 constexpr const char* kDueTensor = "checkpoint due";
 
+// The first layer's gradient is computed last, and its average is needed first. The shorter its
+// chunk is, the shorter is this wait. A small model is one chunk: several would cost more than the
+// wait.
+constexpr uint32_t kFirstChunkBytes = 64 << 10;
+constexpr uint64_t kSmallModelBytes = 4 << 20;
+
 absl::StatusOr<GroupSpec> SpecOf(const TrainingRun& run, const Replica& replica) {
   const v1::JobFile& job = run.job;
   GroupSpec spec;
@@ -40,8 +46,12 @@ absl::StatusOr<GroupSpec> SpecOf(const TrainingRun& run, const Replica& replica)
     spec.rule = job.gradient_reduction() == v1::SUM ? Reduction::kSum : Reduction::kAverage;
   }
   spec.members_scale_rate = !run.optimizes_on_servers();
-  for (const HostParameter& parameter : replica.parameters())
+  uint64_t bytes = 0;
+  for (const HostParameter& parameter : replica.parameters()) {
     spec.tensors.push_back(parameter.spec);
+    bytes += parameter.spec.bytes();
+  }
+  if (bytes > kSmallModelBytes) spec.first_chunk_bytes = kFirstChunkBytes;
   if (job.has_checkpoint()) {
     // Inserts the tensor before the last parameter. They share a chunk, and the last
     // layer's gradient is sent first.

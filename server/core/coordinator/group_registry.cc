@@ -117,7 +117,7 @@ absl::StatusOr<GroupRegistry::Draft> GroupRegistry::MakeDraft(const GroupSpec& a
   GroupSpec spec = asked;
   if (spec.chunk_bytes == 0) spec.chunk_bytes = ChunkBytesFor(spec, servers, path);
   SYNCGRADS_ASSIGN_OR_RETURN(
-      Layout layout, Layout::CreateChecked(spec.tensors, spec.chunk_bytes, spec.compression));
+      Layout layout, Layout::CreateChecked(spec.tensors, ChunkSizesOf(spec), spec.compression));
   return Draft{
       path, servers,
       std::make_shared<GroupPlan>(GroupPlan{GroupId{}, std::move(spec), std::move(layout), {}})};

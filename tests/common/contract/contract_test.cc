@@ -31,6 +31,7 @@ GroupSpec Everything() {
     spec.tensors.push_back({std::string(NameOf(dtype)), dtype, {3, 5}});
   }
   spec.tensors.push_back({"scalar", DType::kF32, {}});
+  spec.first_chunk_bytes = 16;
   spec.members_scale_rate = true;
   return spec;
 }
@@ -56,6 +57,7 @@ TEST(ContractTest, GroupsComeBackAsTheyWere) {
     EXPECT_EQ(back->tensors, spec.tensors);
     EXPECT_TRUE(back->rule == spec.rule) << ToProto(spec).ShortDebugString();
     EXPECT_EQ(back->chunk_bytes, spec.chunk_bytes);
+    EXPECT_EQ(back->first_chunk_bytes, spec.first_chunk_bytes);
     EXPECT_EQ(back->compression, spec.compression);
     EXPECT_TRUE(back->members_scale_rate);
   }
