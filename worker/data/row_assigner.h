@@ -9,6 +9,7 @@
 #ifndef SYNCGRADS_WORKER_DATA_ROW_ASSIGNER_H_
 #define SYNCGRADS_WORKER_DATA_ROW_ASSIGNER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -55,7 +56,7 @@ class RowAssigner {
   size_t counted() const { return static_cast<size_t>(position_[1]); }
 
   const Options options_;
-  std::vector<int64_t> position_ = {0, 0};
+  std::array<int64_t, 2> position_ = {0, 0};
   std::vector<int64_t> order_;
 };
 

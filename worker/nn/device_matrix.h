@@ -54,9 +54,10 @@ class DeviceMatrix {
   void Bring(const Matrix<T>& host);
   // Queues a copy of `host` into this matrix; the caller may change `host` after the call.
   void Upload(const Matrix<T>& host);
-  // The two halves of Upload, for a device whose memory is not the host's: UploadBeside runs in
-  // parallel with what is queued (see DeviceMemory::UploadBeside), and Arrive queues the rest. The
-  // contents are unspecified in between.
+  // The two halves of Bring, for a device whose memory is not the host's: UploadBeside runs in
+  // parallel with the caller and with what is queued (see DeviceMemory::UploadBeside, also for how
+  // long `host` must not change), and Arrive queues the rest. The contents are unspecified in
+  // between.
   void UploadBeside(const Matrix<T>& host);
   void Arrive();
 

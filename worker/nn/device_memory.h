@@ -60,9 +60,13 @@ class DeviceMemory {
   // Queues a copy from the host. Operations queued later see the bytes that `host` has now; the
   // caller may change them after the call.
   virtual void Upload(const void* host, size_t bytes, void* to) = 0;
-  // Queues a copy from the host as Upload does, but it runs in parallel with what is queued: it
-  // waits for earlier uploads only. What is queued must not use `to`.
+  // Queues a copy from the host that runs in parallel with the caller and with what is queued: it
+  // waits for earlier calls of UploadBeside only. Operations queued later see the bytes. `host` must
+  // not change until AwaitRead has returned, and what is queued must not use `to`.
   virtual void UploadBeside(const void* host, size_t bytes, void* to) = 0;
+  // Waits until UploadBeside has read the memory of the host, in all calls so far. Errors: those of
+  // Wait.
+  virtual absl::Status AwaitRead() = 0;
   // Queues a copy from pinned memory of the host. The memory must not change until Finish(), or
   // a download that is queued later, has ended.
   virtual void UploadPinned(const void* host, size_t bytes, void* to) = 0;
@@ -131,6 +135,7 @@ class HostMemory : public DeviceMemory {
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   void UploadBeside(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
+  absl::Status AwaitRead() override { return absl::OkStatus(); }
   void UploadPinned(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }
   void SetMark() override {}
   void UploadPinnedAfterMark(const void* host, size_t bytes, void* to) override {

@@ -81,9 +81,10 @@ class Model {
   absl::Status Backward(const Matrix<T>& output_gradient,
                         absl::FunctionRef<absl::Status(size_t parameter)> ready);
 
-  // Prefetch: uploads the input of the next ComputeGradients in parallel with queued operations.
-  // May be called at most once between two calls of TakeLoss. Does nothing if the device
-  // computes in the host's memory, or has no room for a second input.
+  // Prefetch: uploads the input of the next ComputeGradients in parallel with the caller and with
+  // queued operations. `input` must not change until DeviceMemory::AwaitRead has returned. May be
+  // called at most once between two calls of TakeLoss. Does nothing if the device computes in the
+  // host's memory, or has no room for a second input.
   void BringAhead(const ModelInput<T>& input);
   // Drops the prefetched input, because the next ComputeGradients has another one. Frees the
   // memory that it was in.

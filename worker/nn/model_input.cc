@@ -35,7 +35,7 @@ void DeviceInput<T>::QueueUpload(const Pixels<T>& pixels, Upload upload) {
   const std::vector<T> numbers(pixels.numbers, pixels.numbers + pixels.channels * kPixelValues);
   if (numbers != numbers_) {
     device_numbers_.Resize(pixels.channels, kPixelValues);
-    (memory.*upload)(numbers.data(), device_numbers_.bytes(), device_numbers_.data());
+    memory.Upload(numbers.data(), device_numbers_.bytes(), device_numbers_.data());
     numbers_ = memory.status().ok() ? numbers : std::vector<T>();
   }
   (memory.*upload)(pixels.pixels, pixels_.bytes(), pixels_.data());

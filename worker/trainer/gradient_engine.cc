@@ -34,6 +34,7 @@ class ModelGradientEngine final : public GradientEngine {
  public:
   ModelGradientEngine(TrainingRun& run, Model<T>& model, const Loss& loss,
                       std::unique_ptr<BatchReader<T>> reader);
+  ~ModelGradientEngine() override;
 
   absl::StatusOr<double> Compute(const Batch& batch, Hook needed, Hook ready,
                                  WaitHook waits) override;
@@ -60,6 +61,8 @@ class ModelGradientEngine final : public GradientEngine {
   void ForgetPartsBefore(uint64_t step);
   // Sets input_ and targets_ to the rows of a part of the batch, which BeginParts has begun.
   absl::Status ReadPart(const Batch& batch, size_t part);
+  // Sets input_ and targets_ to a batch of reader_.
+  absl::Status Take(uint64_t number);
   // If the first part of the next step's batch has been read, sets input_ and targets_
   // to it, and starts its upload while the device computes this step's last part.
   void ReadPartAhead(uint64_t step);
@@ -104,6 +107,12 @@ ModelGradientEngine<T>::ModelGradientEngine(TrainingRun& run, Model<T>& model, c
   if (!LooksAcrossWorkers(run.job.model())) return;
   exchange_.emplace(run.team);
   model_.SetExchange(&*exchange_);
+}
+
+template <typename T>
+ModelGradientEngine<T>::~ModelGradientEngine() {
+  // Before the reader's memory is freed.
+  memory().AwaitRead().IgnoreError();
 }
 
 template <typename T>
@@ -231,14 +240,21 @@ absl::Status ModelGradientEngine<T>::ReadPart(const Batch& batch, size_t part) {
     if (ahead->number == number) return ahead->status;
     model_.ForgetAhead();
   }
+  return Take(number);
+}
+
+template <typename T>
+absl::Status ModelGradientEngine<T>::Take(uint64_t number) {
+  // The reader will use the memory of the batch before again.
+  SYNCGRADS_RETURN_IF_ERROR(memory().AwaitRead());
   return reader_->Take(number, input_, targets_, run_.skipped_images());
 }
 
 template <typename T>
 void ModelGradientEngine<T>::ReadPartAhead(uint64_t step) {
   const uint64_t number = (step + 1) * kMaxParts;
-  if (memory().is_host() || !reader_->IsRead(number)) return;
-  part_ahead_ = {number, reader_->Take(number, input_, targets_, run_.skipped_images())};
+  if (memory().is_host() || !memory().status().ok() || !reader_->IsRead(number)) return;
+  part_ahead_ = {number, Take(number)};
   if (part_ahead_->status.ok() && !targets_.empty()) model_.BringAhead(input_);
 }
 

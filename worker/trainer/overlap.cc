@@ -56,9 +56,7 @@ absl::Status Together::TakeResult(size_t i, const std::vector<RowId>& rows) {
 
 absl::StatusOr<bool> Together::UploadArrived() {
   if (!can_overlap_ || !replica_.uploads_gradients()) return false;
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<size_t> i, group_.NextArrived());
-  if (i.has_value()) replica_.UploadGradient(*i);
-  return i.has_value();
+  return group_.UploadNext(absl::ZeroDuration());
 }
 
 absl::Status Together::FinishBefore(const std::vector<RowId>& rows) {

@@ -6,6 +6,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
@@ -87,13 +88,14 @@ TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, b
     push_names_.push_back(InternTraceName(absl::StrCat("push ", tensors[t].name)));
     wait_names_.push_back(InternTraceName(absl::StrCat("wait for ", tensors[t].name)));
   }
+  arrived_.resize(tensors_.size());
   Begin();
 }
 
 absl::Status TrainingGroup::Push(size_t parameter) {
   const MutableTensor& gradient = replica_.parameters()[parameter].gradient;
   pushed_[parameter] = true;
-  replica_.ForgetUploaded(parameter);
+  ForgetResult(parameter);
   const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
   const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
   const size_t bytes = replica_.parameters()[parameter].spec.bytes();
@@ -115,7 +117,7 @@ absl::Status TrainingGroup::SkipRest() {
 }
 
 absl::Status TrainingGroup::Skip(size_t parameter) {
-  replica_.ForgetUploaded(parameter);
+  ForgetResult(parameter);
   if (in_place_) return group_.Skip(tensors_[parameter], Group::InPlace());
   return group_.Skip(tensors_[parameter], ResultOf(parameter));
 }
@@ -142,28 +144,35 @@ absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
   SYNCGRADS_RETURN_IF_ERROR(TakeFailure());
   const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
   const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
-  return group_.Wait(tensors_[parameter], run_.options.step_timeout);
+  const absl::Time deadline = MonotonicNow() + run_.options.step_timeout;
+  for (bool in_time = replica_.uploads_gradients(); in_time && !arrived_[parameter];) {
+    SYNCGRADS_ASSIGN_OR_RETURN(in_time, UploadNext(deadline - MonotonicNow()));
+  }
+  return group_.Wait(tensors_[parameter], deadline - MonotonicNow());
 }
 
-absl::StatusOr<std::optional<size_t>> TrainingGroup::NextArrived() {
-  while (failed_.ok()) {
-    const absl::StatusOr<TensorId> tensor = group_.NextCompletion(absl::ZeroDuration());
-    if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) {
-      return std::nullopt;
-    }
-    SYNCGRADS_RETURN_IF_ERROR(tensor.status());
-    const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
-    if (!parameter.has_value()) continue;
-    const absl::StatusOr<Contributors> contributors =
-        group_.Wait(*tensor, run_.options.step_timeout);
-    if (contributors.ok() && contributors->most > 0) return parameter;
-    if (contributors.ok()) continue;
-    // One of the tensor's chunks has failed, and another one is not complete yet: the error will
-    // be returned when it is.
-    if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
-    return std::nullopt;
+absl::StatusOr<bool> TrainingGroup::UploadNext(absl::Duration timeout) {
+  if (!failed_.ok()) return false;
+  const absl::StatusOr<TensorId> tensor = group_.NextCompletion(timeout);
+  if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) return false;
+  SYNCGRADS_RETURN_IF_ERROR(tensor.status());
+  const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
+  if (!parameter.has_value()) return true;
+  arrived_[*parameter] = true;
+  const absl::StatusOr<Contributors> contributors = group_.Wait(*tensor, run_.options.step_timeout);
+  if (contributors.ok()) {
+    if (contributors->most > 0) replica_.UploadGradient(*parameter);
+    return true;
   }
-  return std::nullopt;
+  // One of the tensor's chunks has failed, and another one is not complete yet: the error will be
+  // returned when it is.
+  if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
+  return false;
+}
+
+void TrainingGroup::ForgetResult(size_t parameter) {
+  arrived_[parameter] = false;
+  replica_.ForgetUploaded(parameter);
 }
 
 absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,

@@ -17,8 +17,9 @@
 namespace syncgrads::cuda {
 namespace {
 
-// A wait polls for kSpin, then sleeps for kNap between polls to free the processor.
-constexpr absl::Duration kSpin = absl::Microseconds(200);
+// A wait polls for kSpin, then sleeps for kNap between polls to free the processor. A sleep takes
+// about 100 us in all, so what follows a layer of a large model must not begin with one.
+constexpr absl::Duration kSpin = absl::Milliseconds(1);
 constexpr absl::Duration kNap = absl::Microseconds(50);
 // The number of staging buffers: uploads in progress while the host fills the next buffer. They
 // are a batch and its targets, for the current and the previous part of a batch.
@@ -38,12 +39,12 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int index, absl::
 
 absl::Status CudaMemory::Open() {
   Run("cudaSetDevice", [&] { return cudaSetDevice(index_); });
-  for (cudaStream_t* stream : {&compute_, &upload_, &download_}) {
+  for (cudaStream_t* stream : {&compute_, &upload_, &beside_, &download_}) {
     Run("cudaStreamCreateWithFlags",
         [&] { return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); });
   }
   staging_.resize(kStagings);
-  for (cudaEvent_t* event : {&computed_, &uploaded_, &mark_}) {
+  for (cudaEvent_t* event : {&computed_, &uploaded_, &uploaded_beside_, &host_read_, &mark_}) {
     *event = NewEvent(cudaEventDisableTiming);
   }
   for (Staging& staging : staging_) staging.read = NewEvent(cudaEventDisableTiming);
@@ -57,7 +58,7 @@ CudaMemory::~CudaMemory() {
 
 cudaError_t CudaMemory::Close() {
   cudaSetDevice(index_);
-  for (cudaStream_t stream : {compute_, upload_, download_}) {
+  for (cudaStream_t stream : {compute_, upload_, beside_, download_}) {
     if (stream == nullptr) continue;
     cudaStreamSynchronize(stream);
     cudaStreamDestroy(stream);
@@ -67,7 +68,7 @@ cudaError_t CudaMemory::Close() {
     if (staging.host != nullptr) cudaFreeHost(staging.host);
   }
   if (fetched_.host != nullptr) cudaFreeHost(fetched_.host);
-  for (cudaEvent_t event : {computed_, uploaded_, mark_, base_}) {
+  for (cudaEvent_t event : {computed_, uploaded_, uploaded_beside_, host_read_, mark_, base_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
   for (cudaEvent_t event : downloads_) cudaEventDestroy(event);
@@ -209,16 +210,17 @@ void CudaMemory::Record(cudaEvent_t mark, cudaStream_t stream) {
   Run("cudaEventRecord", [&] { return cudaEventRecord(mark, stream); });
 }
 
-void CudaMemory::QueueUpload(const void* pinned, size_t bytes, void* to) {
+void CudaMemory::QueueUpload(cudaStream_t stream, cudaEvent_t mark, const void* pinned,
+                             size_t bytes, void* to) {
   Run("cudaMemcpyAsync",
-      [&] { return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload_); });
-  Order(upload_, uploaded_, compute_);
+      [&] { return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, stream); });
+  Order(stream, mark, compute_);
 }
 
 void CudaMemory::UploadPinned(const void* host, size_t bytes, void* to) {
   if (!works() || bytes == 0) return;
   Order(compute(), computed_, upload_);
-  QueueUpload(host, bytes, to);
+  QueueUpload(upload_, uploaded_, host, bytes, to);
 }
 
 void CudaMemory::SetMark() {
@@ -231,7 +233,7 @@ void CudaMemory::UploadPinnedAfterMark(const void* host, size_t bytes, void* to)
   if (!works() || bytes == 0) return;
   compute();
   if (has_mark_) Await(upload_, mark_);
-  QueueUpload(host, bytes, to);
+  QueueUpload(upload_, uploaded_, host, bytes, to);
 }
 
 CudaMemory::Staging* CudaMemory::NextStaging(size_t bytes) {
@@ -255,7 +257,16 @@ void CudaMemory::Grow(Staging& buffer, size_t bytes) {
 void CudaMemory::Upload(const void* host, size_t bytes, void* to) {
   if (!works() || bytes == 0) return;
   Order(compute(), computed_, upload_);
-  UploadBeside(host, bytes, to);
+  Staging* staging = NextStaging(bytes);
+  if (staging == nullptr) return;
+  std::memcpy(staging->host, host, bytes);
+  QueueUpload(upload_, uploaded_, staging->host, bytes, to);
+  Record(staging->read, upload_);
+}
+
+void CudaMemory::Fill(void* staging) {
+  const auto& to = *static_cast<Staging*>(staging);
+  std::memcpy(to.host, to.source, to.source_bytes);
 }
 
 void CudaMemory::UploadBeside(const void* host, size_t bytes, void* to) {
@@ -263,9 +274,17 @@ void CudaMemory::UploadBeside(const void* host, size_t bytes, void* to) {
   compute();
   Staging* staging = NextStaging(bytes);
   if (staging == nullptr) return;
-  std::memcpy(staging->host, host, bytes);
-  QueueUpload(staging->host, bytes, to);
-  Record(staging->read, upload_);
+  staging->source = host;
+  staging->source_bytes = bytes;
+  Run("cudaLaunchHostFunc", [&] { return cudaLaunchHostFunc(beside_, Fill, staging); });
+  Record(host_read_, beside_);
+  QueueUpload(beside_, uploaded_beside_, staging->host, bytes, to);
+  Record(staging->read, beside_);
+}
+
+absl::Status CudaMemory::AwaitRead() {
+  if (works()) Fail(WaitFor(host_read_));
+  return status_;
 }
 
 DeviceMemory::Download CudaMemory::QueueDownload(const void* from, size_t bytes, void* host) {

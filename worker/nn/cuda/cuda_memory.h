@@ -20,13 +20,15 @@
 
 namespace syncgrads::cuda {
 
-// The memory of a CUDA device, with three streams, so that copies in both directions run in
+// The memory of a CUDA device, with four streams, so that copies in both directions run in
 // parallel with the computation:
 //
 //   compute   operations within the device
 //   upload    waits for the computation queued so far, which may read the memory that it
-//             overwrites (UploadBeside does not wait, and UploadPinnedAfterMark waits for less);
-//             computation queued later waits for the upload
+//             overwrites (UploadPinnedAfterMark waits for less); computation queued later waits for
+//             the upload
+//   beside    uploads of UploadBeside, which wait for each other only; computation queued later
+//             waits for them. A thread of CUDA copies the host's memory to a staging buffer.
 //   download  waits for the computation queued so far
 //
 // The host waits only where the comments in DeviceMemory state it and, if all staging buffers
@@ -52,6 +54,7 @@ class CudaMemory : public DeviceMemory {
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override;
   void UploadBeside(const void* host, size_t bytes, void* to) override;
+  absl::Status AwaitRead() override;
   void UploadPinned(const void* host, size_t bytes, void* to) override;
   void SetMark() override;
   void UploadPinnedAfterMark(const void* host, size_t bytes, void* to) override;
@@ -95,6 +98,8 @@ class CudaMemory : public DeviceMemory {
     void* host = nullptr;
     size_t bytes = 0;
     cudaEvent_t read = nullptr;  // recorded after the last upload from it
+    const void* source = nullptr;  // of UploadBeside
+    size_t source_bytes = 0;
   };
 
   CudaMemory(int index, absl::Duration timeout)
@@ -109,8 +114,11 @@ class CudaMemory : public DeviceMemory {
   void BeginStamps();
   // Waits until the device has reached `event`. HungDeviceError if that takes too long.
   absl::Status WaitFor(cudaEvent_t event);
-  // Queues an upload from pinned memory; computation queued later waits for it.
-  void QueueUpload(const void* pinned, size_t bytes, void* to);
+  // Queues an upload from pinned memory on `stream`; computation queued later waits for it.
+  // Overwrites the event `mark`, which is the stream's own.
+  void QueueUpload(cudaStream_t stream, cudaEvent_t mark, const void* pinned, size_t bytes, void* to);
+  // Fills a Staging from its source. Runs on a thread of CUDA.
+  static void Fill(void* staging);
   // Makes `then` wait for what is queued on `first` now. Overwrites the event `mark`.
   void Order(cudaStream_t first, cudaEvent_t mark, cudaStream_t then);
   void Record(cudaEvent_t mark, cudaStream_t stream);
@@ -129,9 +137,12 @@ class CudaMemory : public DeviceMemory {
   absl::Status status_;
   cudaStream_t compute_ = nullptr;
   cudaStream_t upload_ = nullptr;
+  cudaStream_t beside_ = nullptr;
   cudaStream_t download_ = nullptr;
   cudaEvent_t computed_ = nullptr;
   cudaEvent_t uploaded_ = nullptr;
+  cudaEvent_t uploaded_beside_ = nullptr;
+  cudaEvent_t host_read_ = nullptr;  // recorded after the last Fill
   cudaEvent_t mark_ = nullptr;
   bool has_mark_ = false;
   std::vector<Staging> staging_;

@@ -425,8 +425,8 @@ TEST_F(PlantedFaultsTest, MissingWaitsAreFoundUnlessTheyAreRedundant) {
           // The host waits for the loss of each step, so what an upload overwrites is no
           // longer needed.
           Pair("upload waits for AveragePool", 2), Pair("upload waits for MaxPoolColumn", 1),
-          Pair("upload waits for StorePixelPacks", 2), Pair("upload waits for cublasGemmEx TN", 4),
-          Pair("upload waits for memset", 6)));
+          Pair("upload waits for Penalise", 1), Pair("upload waits for StorePixelPacks", 2),
+          Pair("upload waits for cublasGemmEx TN", 4), Pair("upload waits for memset", 6)));
 }
 
 }  // namespace

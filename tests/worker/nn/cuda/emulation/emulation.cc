@@ -601,6 +601,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   });
 }
 
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return syncgrads::emulation::Queue(stream, {"host function", 0, 0}, [=] { function(data); });
+}
+
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);

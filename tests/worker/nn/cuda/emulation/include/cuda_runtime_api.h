@@ -30,6 +30,7 @@ struct EmulatedStream;
 struct EmulatedEvent;
 using cudaStream_t = EmulatedStream*;
 using cudaEvent_t = EmulatedEvent*;
+using cudaHostFn_t = void (*)(void* data);
 
 struct dim3 {
   unsigned x, y, z;
@@ -64,6 +65,7 @@ cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
