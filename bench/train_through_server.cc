@@ -34,6 +34,7 @@ ABSL_FLAG(std::string, server, "", "as ps-worker's");
 ABSL_FLAG(std::string, device, "cpu", "as ps-worker's");
 ABSL_FLAG(std::string, precision, "f32", "as ps-worker's");
 ABSL_FLAG(int, connections_per_server, 2, "as ps-worker's");
+ABSL_FLAG(uint32_t, pollers, 0, "as ps-worker's");
 ABSL_FLAG(std::string, progress_log, "", "as ps-worker's");
 ABSL_FLAG(std::string, trace, "", "as ps-worker's");
 ABSL_FLAG(uint64_t, trace_steps, 100, "as ps-worker's");
@@ -82,7 +83,7 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   syncgrads::SetUpProcess();
   syncgrads::StopSignal stop;
-  syncgrads::SetPollers(0);
+  syncgrads::SetPollers(absl::GetFlag(FLAGS_pollers));
   syncgrads::WorkerOptions options;
   options.job = absl::GetFlag(FLAGS_job);
   options.server = absl::GetFlag(FLAGS_server);

@@ -268,10 +268,9 @@ absl::Status CheckAgreement(const GroupSpec& ours, const GroupSpec& theirs,
                                                    "\" registered ", theirs.chunk_bytes));
   }
   if (ours.first_chunk_bytes != 0 && ours.first_chunk_bytes != theirs.first_chunk_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(group, " has first_chunk_bytes ", ours.first_chunk_bytes,
-                     " here, but worker \"", theirs_owner, "\" registered ",
-                     theirs.first_chunk_bytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        group, " has first_chunk_bytes ", ours.first_chunk_bytes, " here, but worker \"",
+        theirs_owner, "\" registered ", theirs.first_chunk_bytes));
   }
   if (ours.one_epoch != theirs.one_epoch || !(ours.policy == theirs.policy)) {
     const auto terms = [](const GroupSpec& spec) {

@@ -75,7 +75,8 @@ class Capacities {
  public:
   // `sizes` has no 0.
   Capacities(ChunkSizes sizes, DType dtype)
-      : most_(sizes.bytes / SizeOf(dtype)), next_(std::min(sizes.first_bytes / SizeOf(dtype), most_)) {}
+      : most_(sizes.bytes / SizeOf(dtype)),
+        next_(std::min(sizes.first_bytes / SizeOf(dtype), most_)) {}
 
   // The most elements of the next chunk.
   uint64_t Next() {
@@ -136,12 +137,13 @@ absl::Status CheckSize(const char* field, uint32_t bytes, uint64_t total) {
         absl::StrCat(field, " is ", bytes, "; must be 8 to ", kMaxChunkBytes));
   }
   if (total <= kSmallGroupBytes || bytes >= kMinChunkBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", bytes, " in a group of ", total, " bytes; must be at least ",
-                   kMinChunkBytes, " above ", kSmallGroupBytes, " bytes"));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", bytes, " in a group of ", total,
+                                                 " bytes; must be at least ", kMinChunkBytes,
+                                                 " above ", kSmallGroupBytes, " bytes"));
 }
 
-// Returns the sections of tensors if they can be cut into chunks of these sizes, none of which is 0.
+// Returns the sections of tensors if they can be cut into chunks of these sizes, none of which is
+// 0.
 absl::StatusOr<std::vector<Section>> Cut(absl::Span<const TensorSpec> tensors, ChunkSizes sizes,
                                          absl::Span<const Compression> compression) {
   SYNCGRADS_RETURN_IF_ERROR(CheckCompression(tensors, compression));
@@ -228,8 +230,7 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, ChunkSize
 absl::StatusOr<Layout> Layout::CreateChecked(std::vector<TensorSpec> tensors, ChunkSizes sizes,
                                              absl::Span<const Compression> compression) {
   sizes = WithDefaults(sizes);
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Section> sections,
-                             Cut(tensors, sizes, compression));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<Section> sections, Cut(tensors, sizes, compression));
   Layout layout;
   layout.tensors_ = std::move(tensors);
   layout.chunks_of_.resize(layout.tensors_.size());

@@ -54,9 +54,8 @@ TEST(LayoutTest, GivesEachDTypeARegionInTheOrderOfTheEnum) {
 }
 
 TEST(LayoutTest, ChunksGrowFromTheFirstSizeInEachSection) {
-  const absl::StatusOr<Layout> layout =
-      Layout::Create({{"a", DType::kF32, {3}}, {"b", DType::kF32, {40}}, {"d", DType::kF64, {9}}},
-                     {64, 16});
+  const absl::StatusOr<Layout> layout = Layout::Create(
+      {{"a", DType::kF32, {3}}, {"b", DType::kF32, {40}}, {"d", DType::kF64, {9}}}, {64, 16});
   ASSERT_THAT(layout, IsOk());
   std::vector<uint64_t> bytes, first;
   for (const Chunk& chunk : layout->chunks()) {
@@ -237,8 +236,8 @@ TEST(LayoutTest, RefusesMoreChunksThanCanBeKeptAndSaysHowMany) {
   EXPECT_THAT(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, 16 << 10), IsOk());
   ExpectError(Layout::Create({{"w", DType::kF32, {(int64_t{1} << 28) + 1}}}, 16 << 10), kInvalid,
               {"65537 chunks of 16384 bytes", "65536"});
-  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, {16 << 10, 8 << 10}), kInvalid,
-              {"65537 chunks", "65536"});
+  ExpectError(Layout::Create({{"w", DType::kF32, {int64_t{1} << 28}}}, {16 << 10, 8 << 10}),
+              kInvalid, {"65537 chunks", "65536"});
   ExpectError(Layout::Create({{"w", DType::kF64, {int64_t{1} << 48}}}, 4096), kInvalid, {"chunks"});
   ExpectError(
       Layout::Create(

@@ -61,8 +61,8 @@ class DeviceMemory {
   // caller may change them after the call.
   virtual void Upload(const void* host, size_t bytes, void* to) = 0;
   // Queues a copy from the host that runs in parallel with the caller and with what is queued: it
-  // waits for earlier calls of UploadBeside only. Operations queued later see the bytes. `host` must
-  // not change until AwaitRead has returned, and what is queued must not use `to`.
+  // waits for earlier calls of UploadBeside only. Operations queued later see the bytes. `host`
+  // must not change until AwaitRead has returned, and what is queued must not use `to`.
   virtual void UploadBeside(const void* host, size_t bytes, void* to) = 0;
   // Waits until UploadBeside has read the memory of the host, in all calls so far. Errors: those of
   // Wait.

@@ -97,7 +97,7 @@ class CudaMemory : public DeviceMemory {
   struct Staging {
     void* host = nullptr;
     size_t bytes = 0;
-    cudaEvent_t read = nullptr;  // recorded after the last upload from it
+    cudaEvent_t read = nullptr;    // recorded after the last upload from it
     const void* source = nullptr;  // of UploadBeside
     size_t source_bytes = 0;
   };
@@ -116,7 +116,8 @@ class CudaMemory : public DeviceMemory {
   absl::Status WaitFor(cudaEvent_t event);
   // Queues an upload from pinned memory on `stream`; computation queued later waits for it.
   // Overwrites the event `mark`, which is the stream's own.
-  void QueueUpload(cudaStream_t stream, cudaEvent_t mark, const void* pinned, size_t bytes, void* to);
+  void QueueUpload(cudaStream_t stream, cudaEvent_t mark, const void* pinned, size_t bytes,
+                   void* to);
   // Fills a Staging from its source. Runs on a thread of CUDA.
   static void Fill(void* staging);
   // Makes `then` wait for what is queued on `first` now. Overwrites the event `mark`.
