@@ -88,14 +88,13 @@ TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, b
     push_names_.push_back(InternTraceName(absl::StrCat("push ", tensors[t].name)));
     wait_names_.push_back(InternTraceName(absl::StrCat("wait for ", tensors[t].name)));
   }
-  arrived_.resize(tensors_.size());
   Begin();
 }
 
 absl::Status TrainingGroup::Push(size_t parameter) {
   const MutableTensor& gradient = replica_.parameters()[parameter].gradient;
   pushed_[parameter] = true;
-  ForgetResult(parameter);
+  replica_.ForgetUploaded(parameter);
   const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
   const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
   const size_t bytes = replica_.parameters()[parameter].spec.bytes();
@@ -117,7 +116,7 @@ absl::Status TrainingGroup::SkipRest() {
 }
 
 absl::Status TrainingGroup::Skip(size_t parameter) {
-  ForgetResult(parameter);
+  replica_.ForgetUploaded(parameter);
   if (in_place_) return group_.Skip(tensors_[parameter], Group::InPlace());
   return group_.Skip(tensors_[parameter], ResultOf(parameter));
 }
@@ -145,8 +144,9 @@ absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
   const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
   const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
   const absl::Time deadline = MonotonicNow() + run_.options.step_timeout;
-  for (bool in_time = replica_.uploads_gradients(); in_time && !arrived_[parameter];) {
-    SYNCGRADS_ASSIGN_OR_RETURN(in_time, UploadNext(deadline - MonotonicNow()));
+  for (bool uploads = replica_.uploads_gradients();
+       uploads && !group_.IsAnswered(tensors_[parameter]);) {
+    SYNCGRADS_ASSIGN_OR_RETURN(uploads, UploadNext(deadline - MonotonicNow()));
   }
   return group_.Wait(tensors_[parameter], deadline - MonotonicNow());
 }
@@ -158,7 +158,6 @@ absl::StatusOr<bool> TrainingGroup::UploadNext(absl::Duration timeout) {
   SYNCGRADS_RETURN_IF_ERROR(tensor.status());
   const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
   if (!parameter.has_value()) return true;
-  arrived_[*parameter] = true;
   const absl::StatusOr<Contributors> contributors = group_.Wait(*tensor, run_.options.step_timeout);
   if (contributors.ok()) {
     if (contributors->most > 0) replica_.UploadGradient(*parameter);
@@ -168,11 +167,6 @@ absl::StatusOr<bool> TrainingGroup::UploadNext(absl::Duration timeout) {
   // returned when it is.
   if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
   return false;
-}
-
-void TrainingGroup::ForgetResult(size_t parameter) {
-  arrived_[parameter] = false;
-  replica_.ForgetUploaded(parameter);
 }
 
 absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,

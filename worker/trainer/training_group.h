@@ -90,8 +90,6 @@ class TrainingGroup {
   absl::Status TakeFailure() { return std::exchange(failed_, absl::OkStatus()); }
   // Skips one parameter.
   absl::Status Skip(size_t parameter);
-  // Called when a parameter is pushed or skipped: a result that was uploaded is an older one.
-  void ForgetResult(size_t parameter);
   // Returns where the client writes the result of a parameter that is not left in place.
   void* ResultOf(size_t parameter) const;
 
@@ -104,9 +102,8 @@ class TrainingGroup {
   // By parameter: names in traces.
   std::vector<const char*> push_names_, wait_names_;
   std::optional<TensorId> due_tensor_;
-  // By parameter: whether it was pushed since Begin; whether UploadNext has seen its result.
-  std::vector<bool> pushed_, arrived_;
-  absl::Status failed_;  // of a result that UploadNext has seen
+  std::vector<bool> pushed_;  // by parameter
+  absl::Status failed_;       // of a result that UploadNext has seen
   bool in_place_ = false;
 };
 

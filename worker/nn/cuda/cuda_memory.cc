@@ -17,9 +17,8 @@
 namespace syncgrads::cuda {
 namespace {
 
-// A wait polls for kSpin, then sleeps for kNap between polls to free the processor. A sleep takes
-// about 100 us in all, so what follows a layer of a large model must not begin with one.
-constexpr absl::Duration kSpin = absl::Milliseconds(1);
+// A wait polls for kSpin, then sleeps for kNap between polls to free the processor.
+constexpr absl::Duration kSpin = absl::Microseconds(200);
 constexpr absl::Duration kNap = absl::Microseconds(50);
 // The number of staging buffers: uploads in progress while the host fills the next buffer. They
 // are a batch and its targets, for the current and the previous part of a batch.
@@ -283,7 +282,8 @@ void CudaMemory::UploadBeside(const void* host, size_t bytes, void* to) {
 }
 
 absl::Status CudaMemory::AwaitRead() {
-  if (works()) Fail(WaitFor(host_read_));
+  // Also after an error: the caller will change or free the memory.
+  if (!hangs()) Fail(WaitFor(host_read_));
   return status_;
 }
 
