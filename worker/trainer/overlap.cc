@@ -56,7 +56,9 @@ absl::Status Together::TakeResult(size_t i, const std::vector<RowId>& rows) {
 
 absl::StatusOr<bool> Together::UploadArrived() {
   if (!can_overlap_ || !replica_.uploads_gradients()) return false;
-  return group_.UploadNext(absl::ZeroDuration());
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<size_t> i, group_.NextArrived());
+  if (i.has_value()) replica_.UploadGradient(*i);
+  return i.has_value();
 }
 
 absl::Status Together::FinishBefore(const std::vector<RowId>& rows) {

@@ -6,7 +6,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
@@ -143,30 +142,28 @@ absl::StatusOr<Contributors> TrainingGroup::Wait(size_t parameter) {
   SYNCGRADS_RETURN_IF_ERROR(TakeFailure());
   const Trace::Span span(run_.trace(run_.steps + 1), Trace::Row::kResults, wait_names_[parameter]);
   const PhaseClock::Scope waits(run_.phases, &StepTimes::wait);
-  const absl::Time deadline = MonotonicNow() + run_.options.step_timeout;
-  for (bool uploads = replica_.uploads_gradients();
-       uploads && !group_.IsAnswered(tensors_[parameter]);) {
-    SYNCGRADS_ASSIGN_OR_RETURN(uploads, UploadNext(deadline - MonotonicNow()));
-  }
-  return group_.Wait(tensors_[parameter], deadline - MonotonicNow());
+  return group_.Wait(tensors_[parameter], run_.options.step_timeout);
 }
 
-absl::StatusOr<bool> TrainingGroup::UploadNext(absl::Duration timeout) {
-  if (!failed_.ok()) return false;
-  const absl::StatusOr<TensorId> tensor = group_.NextCompletion(timeout);
-  if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) return false;
-  SYNCGRADS_RETURN_IF_ERROR(tensor.status());
-  const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
-  if (!parameter.has_value()) return true;
-  const absl::StatusOr<Contributors> contributors = group_.Wait(*tensor, run_.options.step_timeout);
-  if (contributors.ok()) {
-    if (contributors->most > 0) replica_.UploadGradient(*parameter);
-    return true;
+absl::StatusOr<std::optional<size_t>> TrainingGroup::NextArrived() {
+  while (failed_.ok()) {
+    const absl::StatusOr<TensorId> tensor = group_.NextCompletion(absl::ZeroDuration());
+    if (absl::IsDeadlineExceeded(tensor.status()) || absl::IsNotFound(tensor.status())) {
+      return std::nullopt;
+    }
+    SYNCGRADS_RETURN_IF_ERROR(tensor.status());
+    const std::optional<size_t> parameter = parameters_[ToNumber(*tensor)];
+    if (!parameter.has_value()) continue;
+    const absl::StatusOr<Contributors> contributors =
+        group_.Wait(*tensor, run_.options.step_timeout);
+    if (contributors.ok() && contributors->most > 0) return parameter;
+    if (contributors.ok()) continue;
+    // One of the tensor's chunks has failed, and another one is not complete yet: the error will
+    // be returned when it is.
+    if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
+    return std::nullopt;
   }
-  // One of the tensor's chunks has failed, and another one is not complete yet: the error will be
-  // returned when it is.
-  if (!absl::IsFailedPrecondition(contributors.status())) failed_ = contributors.status();
-  return false;
+  return std::nullopt;
 }
 
 absl::StatusOr<std::vector<Contributors>> TrainingGroup::WaitStep(absl::Duration timeout,

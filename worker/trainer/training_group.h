@@ -64,13 +64,12 @@ class TrainingGroup {
   // Contributes to the due tensor, or skips it.
   absl::Status OfferCheckpoint(bool is_due);
 
-  // Waits for the result of a parameter. If the replica uploads gradients, queues the uploads of
-  // others that arrive before it.
+  // Waits for the result of a parameter.
   absl::StatusOr<Contributors> Wait(size_t parameter);
-  // Waits until another parameter of this step has a result, and queues its upload; the replica
-  // uploads gradients. Returns false if there is none within `timeout`. If a result has an error,
-  // Wait or WaitStep returns it: this worker's other gradients are still to be pushed.
-  absl::StatusOr<bool> UploadNext(absl::Duration timeout);
+  // Returns a parameter that has a result from at least one worker. Does not wait: nullopt if there
+  // is none that it has not returned in this step. If a result has an error, Wait or WaitStep
+  // returns it: this worker's other gradients are still to be pushed.
+  absl::StatusOr<std::optional<size_t>> NextArrived();
   // Waits for the results of the step, and notes in the guard what the servers have left out of
   // this worker's contribution; `left_out`, unless null, is set to whether there was anything.
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout,
@@ -86,7 +85,7 @@ class TrainingGroup {
  private:
   TrainingGroup(TrainingRun& run, Replica& replica, Group& group, bool compresses);
 
-  // Returns the error of a result that UploadNext has seen, once.
+  // Returns the error of a result that NextArrived has seen, once.
   absl::Status TakeFailure() { return std::exchange(failed_, absl::OkStatus()); }
   // Skips one parameter.
   absl::Status Skip(size_t parameter);
@@ -103,7 +102,7 @@ class TrainingGroup {
   std::vector<const char*> push_names_, wait_names_;
   std::optional<TensorId> due_tensor_;
   std::vector<bool> pushed_;  // by parameter
-  absl::Status failed_;       // of a result that UploadNext has seen
+  absl::Status failed_;       // of a result that NextArrived has seen
   bool in_place_ = false;
 };
 

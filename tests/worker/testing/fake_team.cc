@@ -137,8 +137,6 @@ class FakeGroup : public Group {
     return Contributors{step.contributors[t], step.contributors[t]};
   }
 
-  bool IsAnswered(TensorId tensor) const override { return arrived_.contains(ToNumber(tensor)); }
-
   bool IsStepAnswered() const override {
     return !job_.on_wait_ || waited_.size() == spec_.tensors.size();
   }
