@@ -70,7 +70,7 @@ std::vector<Section> SectionsOf(absl::Span<const TensorSpec> tensors,
   return sections;
 }
 
-// Counts the elements of a section's chunks, one after the other.
+// How many elements the chunks of a section have at most, one after the other.
 class Capacities {
  public:
   // `sizes` has no 0.
