@@ -16,29 +16,28 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/random_number.h"
-#include "common/trace/trace_ring.h"
+#include "common/trace/thread_events.h"
 
 namespace syncgrads {
 namespace {
 
-constexpr absl::Duration kCollectEvery = absl::Milliseconds(20);
+constexpr absl::Duration kLookAtStopEvery = absl::Milliseconds(20);
+constexpr size_t kMaxPieces = kMaxTraceEvents / EventMemory::kPieceEvents;
 
 // The recording of this process.
 struct Recording {
   struct Thread {
-    std::shared_ptr<TraceRing> ring;
-    TracedThread records;
-    // The events of each collection. One vector of all of them would be copied whenever it grows,
-    // which takes more time than to record an event.
-    std::vector<std::vector<TraceEvent>> collected;
+    std::shared_ptr<ThreadEvents> events;
+    TracedThread named;  // without events
   };
 
   Mutex mutex;
   bool in_progress ABSL_GUARDED_BY(mutex) = false;
+  std::shared_ptr<EventMemory> memory ABSL_GUARDED_BY(mutex);
   std::vector<Thread> threads ABSL_GUARDED_BY(mutex);
-  // Counts the events of threads for which there is no ring.
-  std::shared_ptr<TraceRing> no_ring ABSL_GUARDED_BY(mutex);
-  size_t events ABSL_GUARDED_BY(mutex) = 0;
+  // Those of threads for which there is no room: it has no memory and only counts.
+  std::shared_ptr<EventMemory> no_memory ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<ThreadEvents> no_thread ABSL_GUARDED_BY(mutex);
 };
 
 // Never destroyed: threads may record until the process ends.
@@ -49,7 +48,7 @@ Recording& TheRecording() {
 
 thread_local const char* role_of_thread = nullptr;
 // Owned by the recording, so that the end of the recording frees it.
-thread_local std::weak_ptr<TraceRing> ring_of_thread;
+thread_local std::weak_ptr<ThreadEvents> events_of_thread;
 
 std::string NameOfThread() {
   if (role_of_thread != nullptr) return role_of_thread;
@@ -57,37 +56,16 @@ std::string NameOfThread() {
   return pthread_getname_np(pthread_self(), name, sizeof(name)) == 0 ? name : "";
 }
 
-// Returns a ring for this thread; null if no recording is in progress.
-std::shared_ptr<TraceRing> AddThread() {
+// Returns where the events of this thread go; null if no recording is in progress.
+std::shared_ptr<ThreadEvents> AddThread() {
   Recording& recording = TheRecording();
   MutexLock lock(recording.mutex);
   if (!recording.in_progress) return nullptr;
-  if (recording.threads.size() == kMaxTracedThreads) return recording.no_ring;
-  auto ring = std::make_shared<TraceRing>(kTraceRingEvents);
+  if (recording.threads.size() == kMaxTracedThreads) return recording.no_thread;
+  auto events = std::make_shared<ThreadEvents>(recording.memory);
   recording.threads.push_back(
-      {ring, {static_cast<uint32_t>(syscall(SYS_gettid)), NameOfThread(), {}}, {}});
-  return ring;
-}
-
-void Collect(Recording& recording) {
-  MutexLock lock(recording.mutex);
-  for (Recording::Thread& thread : recording.threads) {
-    std::vector<TraceEvent> events;
-    recording.events += thread.ring->Drain(events, kMaxTraceEvents - recording.events);
-    if (!events.empty()) thread.collected.push_back(std::move(events));
-  }
-}
-
-// Returns the events of a thread, and frees what was collected of them.
-TracedThread Joined(Recording::Thread thread) {
-  size_t count = 0;
-  for (const std::vector<TraceEvent>& events : thread.collected) count += events.size();
-  thread.records.events.reserve(count);
-  for (std::vector<TraceEvent>& events : thread.collected) {
-    thread.records.events.insert(thread.records.events.end(), events.begin(), events.end());
-    events = {};
-  }
-  return std::move(thread.records);
+      {events, {static_cast<uint32_t>(syscall(SYS_gettid)), NameOfThread(), {}}});
+  return events;
 }
 
 }  // namespace
@@ -98,13 +76,13 @@ int64_t TraceNow() { return MonotonicNanos(); }
 
 void RecordTraceEvent(const TraceEvent& event) {
   if (!IsTracing()) return;
-  std::shared_ptr<TraceRing> ring = ring_of_thread.lock();
-  if (ring == nullptr) {
-    ring = AddThread();
-    if (ring == nullptr) return;
-    ring_of_thread = ring;
+  std::shared_ptr<ThreadEvents> events = events_of_thread.lock();
+  if (events == nullptr) {
+    events = AddThread();
+    if (events == nullptr) return;
+    events_of_thread = events;
   }
-  ring->Add(event);
+  events->Add(event);
 }
 
 void TraceSpan::Record() {
@@ -144,26 +122,27 @@ absl::StatusOr<TraceRecords> RecordTrace(absl::Duration length, const std::atomi
       return absl::AlreadyExistsError("another recording of this process is in progress");
     }
     recording.in_progress = true;
-    recording.no_ring = std::make_shared<TraceRing>(0);
+    recording.memory = std::make_shared<EventMemory>(kMaxPieces);
+    recording.no_memory = std::make_shared<EventMemory>(0);
+    recording.no_thread = std::make_shared<ThreadEvents>(recording.no_memory);
   }
   internal::tracing.store(true, std::memory_order_relaxed);
   const absl::Time end = MonotonicNow() + std::min(length, kMaxTraceLength);
   while (!stop.load() && MonotonicNow() < end) {
-    absl::SleepFor(std::min(kCollectEvery, end - MonotonicNow()));
-    Collect(recording);
+    absl::SleepFor(std::min(kLookAtStopEvery, end - MonotonicNow()));
   }
   internal::tracing.store(false, std::memory_order_relaxed);
-  Collect(recording);
   TraceRecords records;
   MutexLock lock(recording.mutex);
-  records.lost = recording.no_ring->lost();
+  records.lost = recording.memory->lost() + recording.no_memory->lost();
   for (Recording::Thread& thread : recording.threads) {
-    records.lost += thread.ring->lost();
-    records.threads.push_back(Joined(std::move(thread)));
+    thread.named.events = thread.events->Copy();
+    records.threads.push_back(std::move(thread.named));
   }
   recording.threads.clear();
-  recording.no_ring = nullptr;
-  recording.events = 0;
+  recording.memory = nullptr;
+  recording.no_memory = nullptr;
+  recording.no_thread = nullptr;
   recording.in_progress = false;
   return records;
 }

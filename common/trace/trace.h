@@ -4,8 +4,8 @@
 // servers of a process share. At most one recording is in progress.
 //
 // While nothing is recorded, a span costs one relaxed atomic load and a branch. While a recording
-// is in progress, a span reads the clock twice and stores one event in a ring of its thread. The
-// first event of a thread allocates the ring. The rings are freed when the recording ends.
+// is in progress, a span reads the clock twice and stores one event in memory of its thread. The
+// memory is freed when the recording ends.
 
 #ifndef SYNCGRADS_COMMON_TRACE_TRACE_H_
 #define SYNCGRADS_COMMON_TRACE_TRACE_H_
@@ -23,11 +23,9 @@ namespace syncgrads {
 
 // The longest recording.
 inline constexpr absl::Duration kMaxTraceLength = absl::Seconds(60);
-// The events of a thread that may wait to be collected, which is done every 20 ms.
-inline constexpr size_t kTraceRingEvents = 4096;
 // The threads of a process whose events are recorded. Events of further threads are lost.
 inline constexpr size_t kMaxTracedThreads = 128;
-// The events of one recording. Later ones are lost.
+// The events of one recording, if each thread has many. Later ones are lost.
 inline constexpr size_t kMaxTraceEvents = size_t{1} << 18;
 // The names that InternTraceName keeps. All further ones become "other".
 inline constexpr size_t kMaxTraceNames = size_t{1} << 14;

@@ -45,7 +45,8 @@ struct TraceArgs {
   friend bool operator==(const TraceArgs&, const TraceArgs&) = default;
 };
 
-struct TraceEvent {
+// As large as a cache line.
+struct alignas(64) TraceEvent {
   // Never freed: a literal, or the result of InternTraceName.
   const char* name = "";
   // In nanoseconds, on the clock of MonotonicNow().

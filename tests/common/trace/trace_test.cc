@@ -1,6 +1,8 @@
 #include "common/trace/trace.h"
 
 #include <atomic>
+#include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -9,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/trace.h"
 #include "common/trace/clock_offset.h"
-#include "common/trace/trace_ring.h"
+#include "common/trace/thread_events.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/wait_until.h"
@@ -28,54 +30,57 @@ std::vector<uint64_t> NumbersOf(const std::vector<TraceEvent>& events) {
   return numbers;
 }
 
-TEST(TraceRingTest, EventsComeOutInOrderAlsoAroundItsEnd) {
-  TraceRing ring(3);
-  std::vector<TraceEvent> events;
-  for (uint64_t number = 0; number < 8; number += 2) {
-    ring.Add(Numbered(number));
-    ring.Add(Numbered(number + 1));
-    EXPECT_EQ(ring.Drain(events, 100), 2u);
+std::vector<uint64_t> FirstNumbers(size_t count) {
+  std::vector<uint64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+TEST(ThreadEventsTest, EventsStayInOrderAlsoInSeveralPieces) {
+  constexpr size_t kEvents = 2 * EventMemory::kPieceEvents + 1;
+  const auto memory = std::make_shared<EventMemory>(4);
+  ThreadEvents one(memory);
+  ThreadEvents other(memory);
+  EXPECT_THAT(one.Copy(), IsEmpty());
+  for (uint64_t number = 0; number < kEvents; ++number) one.Add(Numbered(number));
+  other.Add(Numbered(7));
+
+  EXPECT_EQ(NumbersOf(one.Copy()), FirstNumbers(kEvents));
+  EXPECT_THAT(NumbersOf(other.Copy()), ElementsAre(7));
+  EXPECT_EQ(memory->lost(), 0u);
+}
+
+TEST(ThreadEventsTest, EventsForWhichThereIsNoMemoryAreCounted) {
+  const auto memory = std::make_shared<EventMemory>(1);
+  ThreadEvents one(memory);
+  ThreadEvents other(memory);
+  for (uint64_t number = 0; number < EventMemory::kPieceEvents + 3; ++number) {
+    one.Add(Numbered(number));
   }
-  EXPECT_THAT(NumbersOf(events), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_EQ(ring.lost(), 0u);
+  other.Add(Numbered(0));
+  EXPECT_EQ(one.Copy().size(), EventMemory::kPieceEvents);
+  EXPECT_EQ(one.Copy().back().args.number, EventMemory::kPieceEvents - 1);
+  EXPECT_THAT(other.Copy(), IsEmpty());
+  EXPECT_EQ(memory->lost(), 4u);
 }
 
-TEST(TraceRingTest, EventsForWhichThereIsNoRoomAreCounted) {
-  TraceRing ring(2);
-  for (uint64_t number = 0; number < 5; ++number) ring.Add(Numbered(number));
-  EXPECT_EQ(ring.lost(), 3u);
-  std::vector<TraceEvent> events;
-  EXPECT_EQ(ring.Drain(events, 1), 1u);
-  EXPECT_EQ(ring.lost(), 4u);
-  ring.Add(Numbered(9));
-  EXPECT_EQ(ring.Drain(events, 1), 1u);
-  EXPECT_THAT(NumbersOf(events), ElementsAre(0, 9));
-  TraceRing none(0);
-  none.Add(Numbered(1));
-  EXPECT_EQ(none.Drain(events, 1), 0u);
-  EXPECT_EQ(none.lost(), 1u);
-}
-
-TEST(TraceRingTest, IsDrainedWhileItIsWritten) {
+TEST(ThreadEventsTest, AreCopiedWhileTheyAreAdded) {
   constexpr uint64_t kEvents = 20000;
-  TraceRing ring(16);
+  ThreadEvents events(std::make_shared<EventMemory>(kEvents / EventMemory::kPieceEvents + 1));
   std::atomic<bool> written{false};
   std::thread writer([&] {
-    for (uint64_t number = 1; number <= kEvents; ++number) ring.Add(Numbered(number));
+    for (uint64_t number = 0; number < kEvents; ++number) events.Add(Numbered(number));
     written = true;
   });
-  std::vector<TraceEvent> events;
   for (bool last = false; !last;) {
     last = written;
-    ring.Drain(events, kEvents);
+    const std::vector<TraceEvent> copied = events.Copy();
+    EXPECT_EQ(NumbersOf(copied), FirstNumbers(copied.size()));
+    if (last) {
+      EXPECT_EQ(copied.size(), kEvents);
+    }
   }
   writer.join();
-  EXPECT_EQ(events.size() + ring.lost(), kEvents);
-  uint64_t before = 0;
-  for (const TraceEvent& event : events) {
-    ASSERT_GT(event.args.number, before);
-    before = event.args.number;
-  }
 }
 
 // Records until it is stopped.
