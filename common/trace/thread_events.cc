@@ -41,7 +41,7 @@ TraceEvent* EventMemory::Take() {
 bool ThreadEvents::TakePiece() {
   TraceEvent* const piece = memory_->Take();
   if (piece == nullptr) {
-    memory_->CountLost();
+    lost_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
   MutexLock lock(mutex_);

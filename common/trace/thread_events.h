@@ -15,7 +15,7 @@
 namespace syncgrads {
 
 // The memory of a recording, in huge pages where the kernel has some: in pages of 4 KiB, page
-// faults would take more time than everything else in a recording. Memory that is not used costs
+// faults would take as much time as everything else in a recording. Memory that is not used costs
 // nothing. Thread-safe.
 class EventMemory {
  public:
@@ -30,14 +30,10 @@ class EventMemory {
   // Returns a piece that nobody else has; null if there is none.
   TraceEvent* Take();
 
-  void CountLost() { lost_.fetch_add(1, std::memory_order_relaxed); }
-  uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
-
  private:
   size_t pieces_;
   TraceEvent* events_ = nullptr;
   std::atomic<size_t> taken_{0};
-  std::atomic<uint64_t> lost_{0};
 };
 
 // The events of one thread, which are neither moved nor copied until the recording ends.
@@ -45,7 +41,8 @@ class ThreadEvents {
  public:
   explicit ThreadEvents(std::shared_ptr<EventMemory> memory) : memory_(std::move(memory)) {}
 
-  // Called by one thread. If there is no memory left, the event is lost and counted.
+  // Called by one thread; by any number of threads if the memory has no pieces. If there is no
+  // memory left, the event is lost and counted.
   void Add(const TraceEvent& event) {
     if (next_ == end_ && !TakePiece()) return;
     *next_++ = event;
@@ -55,6 +52,9 @@ class ThreadEvents {
   // Returns the events, oldest first. May be called by another thread, during Add too.
   std::vector<TraceEvent> Copy() const;
 
+  // The number of events that were lost.
+  uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
  private:
   bool TakePiece();
 
@@ -62,6 +62,7 @@ class ThreadEvents {
   TraceEvent* next_ = nullptr;  // where the next event goes, and the end of its piece
   TraceEvent* end_ = nullptr;
   std::atomic<size_t> written_{0};
+  std::atomic<uint64_t> lost_{0};
   mutable Mutex mutex_;
   std::vector<const TraceEvent*> pieces_ ABSL_GUARDED_BY(mutex_);
 };

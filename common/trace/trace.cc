@@ -35,8 +35,7 @@ struct Recording {
   bool in_progress ABSL_GUARDED_BY(mutex) = false;
   std::shared_ptr<EventMemory> memory ABSL_GUARDED_BY(mutex);
   std::vector<Thread> threads ABSL_GUARDED_BY(mutex);
-  // Those of threads for which there is no room: it has no memory and only counts.
-  std::shared_ptr<EventMemory> no_memory ABSL_GUARDED_BY(mutex);
+  // Counts the events of the threads beyond kMaxTracedThreads, and has no memory for them.
   std::shared_ptr<ThreadEvents> no_thread ABSL_GUARDED_BY(mutex);
 };
 
@@ -123,8 +122,7 @@ absl::StatusOr<TraceRecords> RecordTrace(absl::Duration length, const std::atomi
     }
     recording.in_progress = true;
     recording.memory = std::make_shared<EventMemory>(kMaxPieces);
-    recording.no_memory = std::make_shared<EventMemory>(0);
-    recording.no_thread = std::make_shared<ThreadEvents>(recording.no_memory);
+    recording.no_thread = std::make_shared<ThreadEvents>(std::make_shared<EventMemory>(0));
   }
   internal::tracing.store(true, std::memory_order_relaxed);
   const absl::Time end = MonotonicNow() + std::min(length, kMaxTraceLength);
@@ -134,14 +132,14 @@ absl::StatusOr<TraceRecords> RecordTrace(absl::Duration length, const std::atomi
   internal::tracing.store(false, std::memory_order_relaxed);
   TraceRecords records;
   MutexLock lock(recording.mutex);
-  records.lost = recording.memory->lost() + recording.no_memory->lost();
+  records.lost = recording.no_thread->lost();
   for (Recording::Thread& thread : recording.threads) {
+    records.lost += thread.events->lost();
     thread.named.events = thread.events->Copy();
     records.threads.push_back(std::move(thread.named));
   }
   recording.threads.clear();
   recording.memory = nullptr;
-  recording.no_memory = nullptr;
   recording.no_thread = nullptr;
   recording.in_progress = false;
   return records;

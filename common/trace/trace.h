@@ -25,7 +25,7 @@ namespace syncgrads {
 inline constexpr absl::Duration kMaxTraceLength = absl::Seconds(60);
 // The threads of a process whose events are recorded. Events of further threads are lost.
 inline constexpr size_t kMaxTracedThreads = 128;
-// The events of one recording, if each thread has many. Later ones are lost.
+// There is memory for this many events of one recording. Later ones are lost.
 inline constexpr size_t kMaxTraceEvents = size_t{1} << 18;
 // The names that InternTraceName keeps. All further ones become "other".
 inline constexpr size_t kMaxTraceNames = size_t{1} << 14;

@@ -45,8 +45,7 @@ struct TraceArgs {
   friend bool operator==(const TraceArgs&, const TraceArgs&) = default;
 };
 
-// As large as a cache line.
-struct alignas(64) TraceEvent {
+struct TraceEvent {
   // Never freed: a literal, or the result of InternTraceName.
   const char* name = "";
   // In nanoseconds, on the clock of MonotonicNow().

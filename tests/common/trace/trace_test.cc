@@ -47,7 +47,8 @@ TEST(ThreadEventsTest, EventsStayInOrderAlsoInSeveralPieces) {
 
   EXPECT_EQ(NumbersOf(one.Copy()), FirstNumbers(kEvents));
   EXPECT_THAT(NumbersOf(other.Copy()), ElementsAre(7));
-  EXPECT_EQ(memory->lost(), 0u);
+  EXPECT_EQ(one.lost(), 0u);
+  EXPECT_EQ(other.lost(), 0u);
 }
 
 TEST(ThreadEventsTest, EventsForWhichThereIsNoMemoryAreCounted) {
@@ -61,7 +62,8 @@ TEST(ThreadEventsTest, EventsForWhichThereIsNoMemoryAreCounted) {
   EXPECT_EQ(one.Copy().size(), EventMemory::kPieceEvents);
   EXPECT_EQ(one.Copy().back().args.number, EventMemory::kPieceEvents - 1);
   EXPECT_THAT(other.Copy(), IsEmpty());
-  EXPECT_EQ(memory->lost(), 4u);
+  EXPECT_EQ(one.lost(), 3u);
+  EXPECT_EQ(other.lost(), 1u);
 }
 
 TEST(ThreadEventsTest, AreCopiedWhileTheyAreAdded) {
