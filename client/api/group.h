@@ -108,8 +108,11 @@ class Group {
   // Passed in place of a result buffer. The result is not copied: it stays where it arrived, in
   // memory shared with a server of this host, or in the received network buffers. (It is copied
   // once if the network cut its elements or if they are not aligned.) InPlaceResult returns where
-  // it is.
-  struct InPlace {};
+  // it is. With a buffer in `otherwise`, only what is in shared memory stays in place; what the
+  // network brings is copied to the buffer, which belongs to the library as `result` does.
+  struct InPlace {
+    void* otherwise = nullptr;
+  };
 
   virtual ~Group() = default;
 
@@ -232,6 +235,16 @@ class Group {
   //   FailedPrecondition  the tensor has no result in place
   virtual absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const = 0;
+
+  // Memory of a server on this host that is mapped for reading, as long as there is an `owner`.
+  struct SharedResults {
+    std::shared_ptr<const void> owner;
+    absl::Span<const std::byte> bytes;
+  };
+  // Returns the memory in which results in place lie now: one for each server on this host, and
+  // during a step in which such a server has restarted, two. For callers that have to prepare
+  // memory before they use it, for example for a device.
+  virtual std::vector<SharedResults> FindSharedResults() const = 0;
 
   // Lets the caller change results that are in place. places[i] is memory as large as tensor
   // tensors[i]. If the tensor's result lies in one piece in memory shared with a server, places[i]

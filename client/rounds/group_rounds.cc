@@ -119,6 +119,7 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   std::optional<ChunkAnswer> answer;
   std::vector<Target> targets;
   bool in_place = false;
+  bool stays = false;
   bool uncompressed = false;
   {
     MutexLock lock(mutex_);
@@ -129,6 +130,7 @@ void GroupRounds::OnReleased(ChunkId chunk) {
     }
     if (!chunks_.is_without_result(chunk)) targets = collector_.TargetsOf(answer->update);
     in_place = collector_.IsInPlace(chunk);
+    stays = collector_.StaysInPlace(answer->update);
     uncompressed = collector_.is_uncompressed();
   }
   const TraceSpan span(kTraceResult, TraceArgs::Of(answer->update.header.round, /*job=*/0,
@@ -140,7 +142,7 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   }
   // The round, and with it the chunk's state, cannot change until the chunk is complete. The
   // received buffers are freed before the waiting caller is woken.
-  Unpack(plan_->layout.chunk(chunk), targets, in_place, compressor_, *answer);
+  Unpack(plan_->layout.chunk(chunk), targets, stays, compressor_, *answer);
   if (!awaits_outcome()) compressor_.Commit(chunk);
   if (!uncompressed) {
     const std::string notice = compressor_.Received(chunk, answer->update.header.codec);
@@ -148,7 +150,11 @@ void GroupRounds::OnReleased(ChunkId chunk) {
   }
   MutexLock lock(mutex_);
   if (mapped != answer->memory) mapped = nullptr;  // Unpack has made a copy
-  results_.Set(std::move(answer->update), in_place, std::move(answer->memory), std::move(mapped));
+  if (in_place && !stays && !targets.empty()) {
+    results_.SetCopied(std::move(answer->update), std::move(targets));
+  } else {
+    results_.Set(std::move(answer->update), in_place, std::move(answer->memory), std::move(mapped));
+  }
   chunks_.Complete(chunk);
   NotifyLocked();
 }

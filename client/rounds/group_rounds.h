@@ -148,6 +148,11 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     MutexLock lock(mutex_);
     return results_.InPlace(tensor);
   }
+  // Returns the memory of servers on this host in which results in place lie.
+  std::vector<std::shared_ptr<const MappedResults>> FindMapped() const {
+    MutexLock lock(mutex_);
+    return results_.FindMapped();
+  }
   // What InPlaceResult returns, and the memory of a server on this host in which all of it lies;
   // null if it does not lie in one such memory.
   struct PlacedResult {

@@ -52,6 +52,12 @@ void StepResults::Set(UpdateFrame answer, bool in_place, std::shared_ptr<const v
   result.in_place = Kept{std::move(answer.payload), std::move(memory), std::move(mapped)};
 }
 
+void StepResults::SetCopied(UpdateFrame answer, std::vector<Target> targets) {
+  const ChunkId chunk = answer.header.chunk;
+  Set(std::move(answer), /*in_place=*/false, nullptr, nullptr);
+  chunks_[ToNumber(chunk)].copied = std::move(targets);
+}
+
 std::shared_ptr<const void> StepResults::Clear(ChunkId chunk) {
   ChunkResult& result = chunks_[ToNumber(chunk)];
   std::shared_ptr<const void> memory;
@@ -105,7 +111,8 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> StepResults::InPlace(Te
   const Layout::ChunkRange range = plan_.layout.ChunksOf(tensor);
   for (uint32_t c = range.first; c < range.first + range.count; ++c) {
     const ChunkResult& result = chunks_[c];
-    if (!result.in_place.has_value()) {
+    const bool is_copied = !result.copied.empty();
+    if (!result.in_place.has_value() && !is_copied) {
       return absl::FailedPreconditionError(absl::StrCat(
           "tensor \"", plan_.layout.tensor(tensor).name, "\" of group \"", plan_.spec.name,
           "\" has no result in place: push it with InPlace, and wait for it"));
@@ -117,7 +124,9 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> StepResults::InPlace(Te
     const size_t bytes = span.elements * element;
     const bool present = result.counts[s] > 0 || holds_parameters();
     anybody = anybody || present;
-    if (present) {
+    if (present && is_copied) {
+      AppendRange({absl::MakeConstSpan(result.copied[s].to, bytes)}, 0, bytes, pieces);
+    } else if (present) {
       AppendRange(result.in_place->payload, span.chunk_offset * element, bytes, pieces);
     } else {
       pieces.push_back(absl::MakeConstSpan(Zeros(), bytes));
@@ -135,6 +144,16 @@ std::shared_ptr<const MappedResults> StepResults::MappingOf(TensorId tensor) con
     if (!kept.has_value() || kept->mapped != first->mapped) return nullptr;
   }
   return first.has_value() ? first->mapped : nullptr;
+}
+
+std::vector<std::shared_ptr<const MappedResults>> StepResults::FindMapped() const {
+  std::vector<std::shared_ptr<const MappedResults>> all;
+  for (const ChunkResult& chunk : chunks_) {
+    if (!chunk.in_place.has_value() || chunk.in_place->mapped == nullptr) continue;
+    if (std::find(all.begin(), all.end(), chunk.in_place->mapped) != all.end()) continue;
+    all.push_back(chunk.in_place->mapped);
+  }
+  return all;
 }
 
 absl::StatusOr<std::vector<uint32_t>> StepResults::GatheredRanks() const {

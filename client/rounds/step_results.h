@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "client/api/group.h"
 #include "client/memory/mapped_results.h"
+#include "client/rounds/contribution.h"
 #include "common/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
@@ -32,6 +33,8 @@ class StepResults {
   // server on this host, else null.
   void Set(UpdateFrame answer, bool in_place, std::shared_ptr<const void> memory,
            std::shared_ptr<const MappedResults> mapped);
+  // Sets the result of a chunk that was requested in place, but has been copied to `targets`.
+  void SetCopied(UpdateFrame answer, std::vector<Target> targets);
   // Removes the chunk's result. Returns the memory of a result in place, which the caller releases
   // without locks; else null.
   std::shared_ptr<const void> Clear(ChunkId chunk);
@@ -46,6 +49,8 @@ class StepResults {
   // Returns the memory that all of a tensor's result in place lies in, if that is memory of one
   // server on this host; else null.
   std::shared_ptr<const MappedResults> MappingOf(TensorId tensor) const;
+  // Returns all memory of servers on this host in which results in place lie.
+  std::vector<std::shared_ptr<const MappedResults>> FindMapped() const;
   // Gathers only, when all chunks have results: returns the ranks that contributed. Aborted if they
   // are not the same in all chunks.
   absl::StatusOr<std::vector<uint32_t>> GatheredRanks() const;
@@ -86,6 +91,7 @@ class StepResults {
     std::vector<uint32_t> contributors;
     std::vector<uint32_t> left_out;
     std::optional<Kept> in_place;
+    std::vector<Target> copied;  // of SetCopied
   };
 
   // Returns as many zeros as the largest chunk has bytes.

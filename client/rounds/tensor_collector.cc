@@ -184,6 +184,15 @@ bool TensorCollector::IsInPlace(ChunkId chunk) const {
   return false;
 }
 
+bool TensorCollector::StaysInPlace(const UpdateFrame& answer) const {
+  const bool is_shared = answer.header.shared.has_value() && answer.header.codec == Codec::kRaw;
+  for (const Span& span : plan_.layout.chunk(answer.header.chunk).spans) {
+    const Destination& result = ResultOf(span.tensor);
+    if (result.in_place && (is_shared || result.buffer.empty())) return true;
+  }
+  return false;
+}
+
 absl::Status TensorCollector::CheckRoom(const UpdateFrame& answer) const {
   if (TotalBytes(answer.payload) == 0) return absl::OkStatus();
   for (const Span& span : plan_.layout.chunk(answer.header.chunk).spans) {
@@ -204,13 +213,16 @@ std::vector<Target> TensorCollector::TargetsOf(const UpdateFrame& answer) const 
   const bool holds_parameters = std::holds_alternative<Optimizer>(plan_.spec.rule);
   std::vector<Target> targets;
   if (TotalBytes(answer.payload) == 0) return targets;
+  const bool stays = StaysInPlace(answer);
   const size_t copies = gathers ? answer.header.contributors.size() : 1;
   targets.reserve(copies * chunk.spans.size());
   for (size_t copy = 0; copy < copies; ++copy) {
     for (size_t s = 0; s < chunk.spans.size(); ++s) {
       const Span& span = chunk.spans[s];
-      const absl::Span<std::byte> buffer = ResultOf(span.tensor).buffer;
-      const bool wanted = !buffer.empty() && (answer.header.counts[s] > 0 || holds_parameters);
+      const Destination& result = ResultOf(span.tensor);
+      const absl::Span<std::byte> buffer = result.buffer;
+      const bool wanted = !buffer.empty() && !(stays && result.in_place) &&
+                          (answer.header.counts[s] > 0 || holds_parameters);
       const size_t begin =
           copy * plan_.layout.tensor(span.tensor).bytes() + span.tensor_offset * element;
       targets.push_back({wanted ? buffer.data() + begin : nullptr, span.elements * element});

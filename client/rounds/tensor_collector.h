@@ -27,8 +27,8 @@ namespace syncgrads::client {
 struct Destination {
   Destination() = default;
   Destination(absl::Span<std::byte> buffer) : buffer(buffer) {}
-  static Destination InPlace() {
-    Destination destination;
+  static Destination InPlace(absl::Span<std::byte> otherwise = {}) {
+    Destination destination(otherwise);
     destination.in_place = true;
     return destination;
   }
@@ -37,7 +37,8 @@ struct Destination {
   // Has the tensor's length; in a gather, that length times the maximum number of contributions.
   // Empty if no result is requested.
   absl::Span<std::byte> buffer;
-  // If true, the result stays where it arrives, and there is no buffer. Not for gathers.
+  // If true, the result stays where it arrives: in shared memory or, without a buffer, anywhere.
+  // Not for gathers.
   bool in_place = false;
 };
 
@@ -98,12 +99,14 @@ class TensorCollector {
 
   const Destination& ResultOf(TensorId tensor) const { return tensors_[ToNumber(tensor)].result; }
   std::vector<Destination> Results() const;
-  // True if the result of a tensor in the chunk stays where it arrives.
+  // True if the result of a tensor in the chunk was requested in place.
   bool IsInPlace(ChunkId chunk) const;
+  // True if `answer` stays where it has arrived, for a tensor in its chunk.
+  bool StaysInPlace(const UpdateFrame& answer) const;
   // Gathers only: InvalidArgument if a result buffer has no room for all contributions that
   // `answer` has.
   absl::Status CheckRoom(const UpdateFrame& answer) const;
-  // Returns where the pieces of an answer's payload are copied to.
+  // Returns where the pieces of an answer's payload are copied to; not what StaysInPlace.
   std::vector<Target> TargetsOf(const UpdateFrame& answer) const;
 
  private:

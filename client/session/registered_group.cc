@@ -84,10 +84,11 @@ absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t b
                        ResultOf(tensor, result));
 }
 
-absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes, InPlace) {
+absl::Status RegisteredGroup::Push(TensorId tensor, const void* values, size_t bytes,
+                                   InPlace in_place) {
   SYNCGRADS_RETURN_IF_ERROR(CheckPush(tensor, values));
   return rounds_->Push(tensor, absl::MakeConstSpan(static_cast<const std::byte*>(values), bytes),
-                       GroupRounds::Destination::InPlace());
+                       ResultOf(tensor, in_place));
 }
 
 absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
@@ -97,8 +98,9 @@ absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, s
 }
 
 absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
-                                          void* memory, InPlace) {
-  return CopyAndPush(tensor, values, bytes, memory, GroupRounds::Destination::InPlace());
+                                          void* memory, InPlace in_place) {
+  SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
+  return CopyAndPush(tensor, values, bytes, memory, ResultOf(tensor, in_place));
 }
 
 absl::Status RegisteredGroup::CopyAndPush(TensorId tensor, const void* values, size_t bytes,
@@ -120,16 +122,25 @@ absl::Status RegisteredGroup::Skip(TensorId tensor, void* result) {
   return rounds_->Skip(tensor, ResultOf(tensor, result));
 }
 
-absl::Status RegisteredGroup::Skip(TensorId tensor, InPlace) {
+absl::Status RegisteredGroup::Skip(TensorId tensor, InPlace in_place) {
   SYNCGRADS_RETURN_IF_ERROR(CheckBegun());
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
-  return rounds_->Skip(tensor, GroupRounds::Destination::InPlace());
+  return rounds_->Skip(tensor, ResultOf(tensor, in_place));
 }
 
 absl::StatusOr<std::vector<absl::Span<const std::byte>>> RegisteredGroup::InPlaceResult(
     TensorId tensor) const {
   SYNCGRADS_RETURN_IF_ERROR(CheckTensor(tensor));
   return rounds_->InPlaceResult(tensor);
+}
+
+std::vector<Group::SharedResults> RegisteredGroup::FindSharedResults() const {
+  std::vector<SharedResults> all;
+  for (std::shared_ptr<const MappedResults>& mapped : rounds_->FindMapped()) {
+    const absl::Span<const std::byte> bytes = mapped->bytes();
+    all.push_back({std::move(mapped), bytes});
+  }
+  return all;
 }
 
 absl::Status RegisteredGroup::UseResults(absl::Span<const TensorId> tensors,

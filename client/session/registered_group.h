@@ -34,19 +34,20 @@ class RegisteredGroup : public Group {
   absl::Status SetWeight(double weight) override;
   void SendUncompressed() override { rounds_->SendUncompressed(); }
   absl::Status Push(TensorId tensor, const void* values, size_t bytes, void* result) override;
-  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override;
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace in_place) override;
   absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes,
                            void* memory) override;
   absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
-                           InPlace) override;
+                           InPlace in_place) override;
   absl::Status Skip(TensorId tensor, void* result) override;
-  absl::Status Skip(TensorId tensor, InPlace) override;
+  absl::Status Skip(TensorId tensor, InPlace in_place) override;
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) override;
   absl::StatusOr<TensorId> NextCompletion(absl::Duration timeout) override;
   bool IsStepAnswered() const override { return rounds_->IsOver(rounds_->AllChunks()); }
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const override;
+  std::vector<SharedResults> FindSharedResults() const override;
   absl::Status UseResults(absl::Span<const TensorId> tensors, absl::Span<void*> places) override;
   absl::Status End(absl::Duration timeout) override;
   absl::Status SkipAll(absl::Span<void* const> results) override;
@@ -65,6 +66,9 @@ class RegisteredGroup : public Group {
  private:
   // Returns the tensor's memory at `result`; empty if `result` is null.
   absl::Span<std::byte> ResultOf(TensorId tensor, void* result) const;
+  GroupRounds::Destination ResultOf(TensorId tensor, InPlace in_place) const {
+    return GroupRounds::Destination::InPlace(ResultOf(tensor, in_place.otherwise));
+  }
   absl::Status CheckPush(TensorId tensor, const void* values) const;
   absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
                            GroupRounds::Destination result);

@@ -1,5 +1,6 @@
 // Results that are used in the memory where they arrive, through shared memory and through sockets.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -86,6 +87,43 @@ TEST_P(InPlaceTest, IsTheMeanAndStaysWhileOthersGoOn) {
       ASSERT_EQ(Read(**group, 1), std::vector<float>(3, static_cast<float>(step)));
     }
     ASSERT_OK((*group)->End(kTimeout));
+    ASSERT_OK(client.Leave(kTimeout));
+  });
+}
+
+TEST_P(InPlaceTest, WithABufferOnlyWhatIsInSharedMemoryStays) {
+  Workers workers(cluster_, 2);
+  workers.Run([](uint32_t rank, Client& client) {
+    const auto group = client.Register(Spec(), kTimeout);
+    ASSERT_OK(group);
+    std::vector<float> big(kBig), small(3);
+    for (int step = 1; step <= 4; ++step) {
+      const auto value = static_cast<float>(step * 2);
+      std::fill(big.begin(), big.end(), value + rank);
+      std::fill(small.begin(), small.end(), value - rank);
+      ASSERT_OK((*group)->Push(TensorId{0}, big.data(), kBig * sizeof(float), InPlace{big.data()}));
+      // A tensor that only one worker contributes to, in the last chunk of the other.
+      if (rank == 0) {
+        ASSERT_OK((*group)->Push(TensorId{1}, small.data(), 12, InPlace{small.data()}));
+      } else {
+        ASSERT_OK((*group)->Skip(TensorId{1}, InPlace{small.data()}));
+      }
+      ASSERT_OK((*group)->WaitStep(kTimeout));
+      EXPECT_EQ(Read(**group, 0), std::vector<float>(kBig, value + 0.5f));
+      EXPECT_EQ(Read(**group, 1), std::vector<float>(3, value));
+      EXPECT_EQ(big[0], GetParam() ? value + rank : value + 0.5f);
+      const auto shared = (*group)->FindSharedResults();
+      EXPECT_EQ(shared.size(), GetParam() ? 2u : 0u) << "one for each server";
+      const auto pieces = (*group)->InPlaceResult(TensorId{0});
+      ASSERT_OK(pieces);
+      for (const absl::Span<const std::byte> piece : *pieces) {
+        const auto has = [&](const Group::SharedResults& results) {
+          return piece.data() >= results.bytes.data() &&
+                 piece.data() + piece.size() <= results.bytes.data() + results.bytes.size();
+        };
+        EXPECT_EQ(std::any_of(shared.begin(), shared.end(), has), GetParam());
+      }
+    }
     ASSERT_OK(client.Leave(kTimeout));
   });
 }

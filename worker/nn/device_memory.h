@@ -50,8 +50,10 @@ class DeviceMemory {
   //   ResourceExhausted  the memory cannot be pinned; the device still works
   //   others             the error of status()
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
+  // The same for memory that the device will only read. It may be mapped for reading only.
+  virtual absl::Status PinForReading(const void* host, size_t bytes) = 0;
   // Unpins memory after all queued operations have ended. The memory itself is not freed.
-  virtual void Unpin(void* host) = 0;
+  virtual void Unpin(const void* host) = 0;
 
   // Queues a copy within the device's memory.
   virtual void Copy(const void* from, size_t bytes, void* to) = 0;
@@ -130,7 +132,8 @@ class HostMemory : public DeviceMemory {
   void* AllocatePinned(size_t bytes) override { return Allocate(bytes); }
   void FreePinned(void* host) override { Free(host); }
   absl::Status Pin(void*, size_t) override { return absl::OkStatus(); }
-  void Unpin(void*) override {}
+  absl::Status PinForReading(const void*, size_t) override { return absl::OkStatus(); }
+  void Unpin(const void*) override {}
   void Copy(const void* from, size_t bytes, void* to) override;
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override { Copy(host, bytes, to); }

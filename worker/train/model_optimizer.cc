@@ -96,7 +96,6 @@ bool ModelOptimizer<T>::IsFollowedBy(size_t i, size_t next) const {
   return next == i + 1 && states_[i].updates == states_[next].updates &&
          states_[next].offset == states_[i].offset + size &&
          b.values.data() == a.values.data() + size &&
-         b.gradient.data() == a.gradient.data() + size &&
          b.device_values() == a.device_values() + size &&
          b.device_gradient() == a.device_gradient() + size;
 }
@@ -123,50 +122,85 @@ absl::Status ModelOptimizer<T>::Apply(absl::Span<const size_t> parameters) {
     for (const size_t i : parameters) UpdateOnHost(i);
     return device_.memory().status();
   }
-  UploadRest(parameters);
-  UpdateOnDevice(RunsOf(parameters));
+  if (uploads_gradients()) {
+    UploadRest(parameters);
+    UpdateOnDevice(RunsOf(parameters));
+  } else {
+    UpdateOnDevice(RunsOf(UpdateFromPieces(parameters)));
+  }
+  for (const size_t i : parameters) ForgetGradient(i);
   device_.memory().SetMark();
   return device_.memory().status();
+}
+
+template <typename T>
+std::vector<absl::Span<const std::byte>> ModelOptimizer<T>::GradientOf(size_t i) const {
+  if (!states_[i].gradient.empty()) return states_[i].gradient;
+  const Parameter<T>& parameter = *parameters_[i];
+  return {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(parameter.gradient.data()),
+                              parameter.bytes())};
 }
 
 // The uploads run beside what is queued, for example the forward pass of the layers before, except
 // for the last update, which may still read a gradient.
 template <typename T>
+void ModelOptimizer<T>::QueueGradients(absl::Span<const size_t> parameters) {
+  absl::Span<const std::byte> from;
+  std::byte* to = nullptr;
+  const auto queue = [&] { device_.memory().UploadPinnedAfterMark(from.data(), from.size(), to); };
+  for (const size_t i : parameters) {
+    auto* place = reinterpret_cast<std::byte*>(parameters_[i]->device_gradient());
+    for (const absl::Span<const std::byte> piece : GradientOf(i)) {
+      if (piece.data() == from.data() + from.size() && place == to + from.size()) {
+        from = absl::MakeConstSpan(from.data(), from.size() + piece.size());
+      } else {
+        queue();
+        from = piece;
+        to = place;
+      }
+      place += piece.size();
+    }
+  }
+  queue();
+}
+
+template <typename T>
 void ModelOptimizer<T>::UploadRest(absl::Span<const size_t> parameters) {
   std::vector<size_t> rest;
   for (const size_t i : parameters) {
-    if (!std::exchange(states_[i].uploaded, false)) rest.push_back(i);
+    if (!states_[i].uploaded) rest.push_back(i);
   }
-  for (const Run& run : RunsOf(rest)) {
-    Parameter<T>& first = *parameters_[run.first];
-    device_.memory().UploadPinnedAfterMark(first.gradient.data(), run.elements * sizeof(T),
-                                           first.device_gradient());
-  }
+  QueueGradients(rest);
 }
 
 template <typename T>
 void ModelOptimizer<T>::UploadGradient(size_t i) {
-  Parameter<T>& parameter = *parameters_[i];
-  device_.memory().UploadPinnedAfterMark(parameter.gradient.data(), parameter.bytes(),
-                                         parameter.device_gradient());
+  QueueGradients({i});
   states_[i].uploaded = device_.memory().status().ok();
 }
 
 template <typename T>
-void ModelOptimizer<T>::ApplyPieces(size_t i,
-                                    absl::Span<const absl::Span<const std::byte>> gradient) {
-  const uint64_t step = ++states_[i].updates;
-  T* values = ValuesOf(i);
-  std::vector<T*> slots = SlotsOf(i);
-  std::vector<ArrayUpdate<T>> updates;
-  for (const absl::Span<const std::byte> piece : gradient) {
-    const int64_t count = static_cast<int64_t>(piece.size() / sizeof(T));
-    updates.push_back({step, count, reinterpret_cast<const T*>(piece.data()), values});
-    std::copy(slots.begin(), slots.end(), updates.back().slots);
-    values += count;
-    for (T*& slot : slots) slot += count;
+std::vector<size_t> ModelOptimizer<T>::UpdateFromPieces(absl::Span<const size_t> parameters) {
+  std::vector<size_t> others;
+  for (const size_t i : parameters) {
+    if (states_[i].gradient.empty()) {
+      others.push_back(i);
+      continue;
+    }
+    const uint64_t step = ++states_[i].updates;
+    T* values = ValuesOf(i);
+    std::vector<T*> slots = SlotsOf(i);
+    std::vector<ArrayUpdate<T>> updates;
+    for (const absl::Span<const std::byte> piece : states_[i].gradient) {
+      const int64_t count = static_cast<int64_t>(piece.size() / sizeof(T));
+      updates.push_back({step, count, reinterpret_cast<const T*>(piece.data()), values});
+      std::copy(slots.begin(), slots.end(), updates.back().slots);
+      values += count;
+      for (T*& slot : slots) slot += count;
+    }
+    device_.Update(Current(states_[i].rule), updates);
   }
-  device_.Update(Current(states_[i].rule), updates);
+  return others;
 }
 
 template <typename T>
@@ -290,7 +324,7 @@ void ModelOptimizer<T>::Undo() {
     }
   }
   kept_.clear();
-  for (State& state : states_) state.uploaded = false;
+  for (size_t i = 0; i < states_.size(); ++i) ForgetGradient(i);
 }
 
 template <typename T>

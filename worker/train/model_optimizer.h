@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,18 +55,26 @@ class ModelOptimizer {
   // not use their copies on the device. After an error, values and slots are unspecified.
   absl::Status Apply(absl::Span<const size_t> parameters);
 
+  // Whether gradients may lie elsewhere on the host: updates are made element by element. If so,
+  // SetGradient tells where the gradient of the parameter's next update lies: in pieces, which have
+  // as many bytes as the parameter and consist of whole aligned elements. If uploads_gradients(),
+  // they are in pinned memory.
+  bool takes_pieces() const { return !needs_norms(); }
+  void SetGradient(size_t parameter, std::vector<absl::Span<const std::byte>> pieces) {
+    states_[parameter].gradient = std::move(pieces);
+  }
+
   // Whether Apply copies gradients to the device. If so, UploadGradient queues the copy of one, in
   // parallel with the updates and what is queued before them, and the next Apply does not. It must
-  // not change in between, unless ForgetUploaded is called.
+  // not change in between, unless ForgetGradient is called.
   bool uploads_gradients() const { return !device_.memory().is_host() && !needs_norms(); }
   void UploadGradient(size_t parameter);
-  void ForgetUploaded(size_t parameter) { states_[parameter].uploaded = false; }
-
-  // Whether ApplyPieces can be used: updates run in the host's memory, element by element.
-  bool takes_pieces() const { return device_.memory().is_host() && !needs_norms(); }
-  // Updates one parameter with a gradient that lies elsewhere on the host. Its pieces, one after
-  // the other, have as many bytes as the parameter, and each consists of whole aligned elements.
-  void ApplyPieces(size_t parameter, absl::Span<const absl::Span<const std::byte>> gradient);
+  bool is_uploaded(size_t parameter) const { return states_[parameter].uploaded; }
+  // Takes back SetGradient and UploadGradient.
+  void ForgetGradient(size_t parameter) {
+    states_[parameter].gradient.clear();
+    states_[parameter].uploaded = false;
+  }
 
   // Fetch waits until the host has the device's values and slots.
   absl::Status Fetch();
@@ -107,6 +116,8 @@ class ModelOptimizer {
     // Whether the device's values or slots have changed since the last fetch.
     bool values_changed = false;
     bool slots_changed = false;
+    // Where the gradient of the next update lies, if not where the parameter has it.
+    std::vector<absl::Span<const std::byte>> gradient;
     // Whether UploadGradient has queued the gradient of the next update.
     bool uploaded = false;
   };
@@ -141,8 +152,14 @@ class ModelOptimizer {
   bool IsFollowedBy(size_t parameter, size_t next) const;
   // Returns the numbers of the parameters with this mark, and removes the mark.
   std::vector<size_t> TakeChanged(bool State::*mark);
+  // Returns the pieces in which a parameter's gradient lies on the host.
+  std::vector<absl::Span<const std::byte>> GradientOf(size_t parameter) const;
+  // Queues the copies of gradients to the device: one copy for what is adjacent on both sides.
+  void QueueGradients(absl::Span<const size_t> parameters);
   // Queues the copies of the gradients that UploadGradient has not queued.
   void UploadRest(absl::Span<const size_t> parameters);
+  // Makes the updates whose gradients lie elsewhere on the host, and returns the other parameters.
+  std::vector<size_t> UpdateFromPieces(absl::Span<const size_t> parameters);
   // Queues the copies that FetchValues waits for.
   void BeginFetchValues();
   void UpdateOnHost(size_t parameter);

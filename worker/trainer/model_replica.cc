@@ -1,5 +1,6 @@
 #include "worker/trainer/model_replica.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -77,11 +78,20 @@ absl::Status ModelReplica<T>::Apply(absl::Span<const size_t> parameters, double 
 }
 
 template <typename T>
-absl::Status ModelReplica<T>::ApplyPieces(size_t parameter, double rate_factor,
-                                          absl::Span<const absl::Span<const std::byte>> gradient) {
-  optimizer_->SetRateFactor(rate_factor);
-  optimizer_->ApplyPieces(parameter, gradient);
-  return device_->memory().status();
+void ModelReplica<T>::SetGradient(size_t parameter,
+                                  std::vector<absl::Span<const std::byte>> pieces) {
+  if (optimizer_->uploads_gradients()) {
+    std::byte* own = parameters_[parameter].gradient.data;
+    for (absl::Span<const std::byte>& piece : pieces) {
+      // The device cannot read memory that is not pinned.
+      if (piece.data() != own && !results_->Has(piece)) {
+        std::memcpy(own, piece.data(), piece.size());
+        piece = absl::MakeConstSpan(own, piece.size());
+      }
+      own += piece.size();
+    }
+  }
+  optimizer_->SetGradient(parameter, std::move(pieces));
 }
 
 template <typename T>

@@ -3,16 +3,20 @@
 #ifndef SYNCGRADS_WORKER_TRAINER_MODEL_REPLICA_H_
 #define SYNCGRADS_WORKER_TRAINER_MODEL_REPLICA_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "client/client.h"
 #include "worker/nn/device.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/model.h"
 #include "worker/train/gradient_memory.h"
 #include "worker/train/model_optimizer.h"
 #include "worker/train/parameter_average.h"
+#include "worker/train/pinned_results.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/training_run.h"
 
@@ -39,16 +43,19 @@ class ModelReplica final : public Replica {
   bool has_optimizer() const override { return optimizer_ != nullptr; }
   absl::Status Apply(absl::Span<const size_t> parameters, double rate_factor) override;
   bool takes_pieces() const override { return optimizer_ != nullptr && optimizer_->takes_pieces(); }
-  absl::Status ApplyPieces(size_t parameter, double rate_factor,
-                           absl::Span<const absl::Span<const std::byte>> gradient) override;
+  void SetGradient(size_t parameter, std::vector<absl::Span<const std::byte>> pieces) override;
+  void UseResultsOf(const Group& group) override {
+    results_ = std::make_unique<PinnedResults>(device_->memory(), group);
+  }
   uint64_t updates(size_t parameter) const override;
   void set_updates(size_t parameter, uint64_t updates) override;
   bool uploads_gradients() const override {
     return optimizer_ != nullptr && optimizer_->uploads_gradients();
   }
   void UploadGradient(size_t parameter) override { optimizer_->UploadGradient(parameter); }
-  void ForgetUploaded(size_t parameter) override {
-    if (optimizer_ != nullptr) optimizer_->ForgetUploaded(parameter);
+  bool is_uploaded(size_t parameter) const override { return optimizer_->is_uploaded(parameter); }
+  void ForgetGradient(size_t parameter) override {
+    if (optimizer_ != nullptr) optimizer_->ForgetGradient(parameter);
   }
   bool Keep(size_t parameter) override;
   void Undo() override;
@@ -81,6 +88,8 @@ class ModelReplica final : public Replica {
   T no_memory_zero_ = 0;
   // Null if there is no memory that can be shared.
   std::unique_ptr<GradientMemory<T>> gradient_memory_;
+  // Null before UseResultsOf.
+  std::unique_ptr<PinnedResults> results_;
   // Null if the optimizer runs on the servers.
   std::unique_ptr<ModelOptimizer<T>> optimizer_;
   // Null if the job has no moving average.

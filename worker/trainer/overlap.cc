@@ -57,8 +57,10 @@ absl::Status Together::TakeResult(size_t i, const std::vector<RowId>& rows) {
 absl::StatusOr<bool> Together::UploadArrived() {
   if (!can_overlap_ || !replica_.uploads_gradients()) return false;
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<size_t> i, group_.NextArrived());
-  if (i.has_value()) replica_.UploadGradient(*i);
-  return i.has_value();
+  if (!i.has_value()) return false;
+  if (group_.leaves_results_in_place()) SYNCGRADS_RETURN_IF_ERROR(FindGradient(*i));
+  replica_.UploadGradient(*i);
+  return true;
 }
 
 absl::Status Together::FinishBefore(const std::vector<RowId>& rows) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/client.h"
 #include "common/layout.h"
 #include "common/optim/clip.h"
 #include "common/optim/optimizer.h"
@@ -73,17 +74,22 @@ class Replica {
   // Updates `parameters` with the gradients on the host, at `rate_factor` times the optimizer's
   // learning rate.
   virtual absl::Status Apply(absl::Span<const size_t> parameters, double rate_factor) = 0;
-  // Whether Apply can also take gradients that lie elsewhere on the host; see
-  // ModelOptimizer::ApplyPieces.
+  // Whether Apply can take gradients that lie elsewhere on the host. If so, SetGradient tells where
+  // the gradient of the parameter's next update lies, in pieces of whole aligned elements. They
+  // must not change before the parameter's next gradient is on the host.
   virtual bool takes_pieces() const = 0;
-  virtual absl::Status ApplyPieces(size_t parameter, double rate_factor,
-                                   absl::Span<const absl::Span<const std::byte>> gradient) = 0;
+  virtual void SetGradient(size_t parameter, std::vector<absl::Span<const std::byte>> pieces) = 0;
+  // From now on, pieces may lie in memory of servers on this host that holds results of `group`,
+  // which outlives their use.
+  virtual void UseResultsOf(const Group& group) = 0;
   // Whether Apply copies gradients to a device. UploadGradient then queues the copy of one before
   // Apply does, after what the device has to do for this step; the gradient must not change until
-  // then. ForgetUploaded: the gradient that will be applied is another one.
+  // then.
   virtual bool uploads_gradients() const = 0;
   virtual void UploadGradient(size_t parameter) = 0;
-  virtual void ForgetUploaded(size_t parameter) = 0;
+  virtual bool is_uploaded(size_t parameter) const = 0;
+  // The gradient that will be applied is another one than SetGradient or UploadGradient had.
+  virtual void ForgetGradient(size_t parameter) = 0;
   // The number of updates of a parameter; 0 without an optimizer on this worker.
   virtual uint64_t updates(size_t parameter) const = 0;
   virtual void set_updates(size_t parameter, uint64_t updates) = 0;

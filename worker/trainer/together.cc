@@ -1,6 +1,7 @@
 #include "worker/trainer/together.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -168,15 +169,20 @@ absl::Status Together::UseResults(absl::Span<const size_t> parameters,
   const Trace::Span span(run_.trace(step_under_way()), Trace::Row::kResults, "update");
   if (group_.leaves_results_in_place()) {
     for (const size_t i : with_gradients) {
-      SYNCGRADS_ASSIGN_OR_RETURN(const auto pieces, group_.Result(i));
-      SYNCGRADS_RETURN_IF_ERROR(replica_.ApplyPieces(i, factor, pieces));
+      if (!replica_.is_uploaded(i)) SYNCGRADS_RETURN_IF_ERROR(FindGradient(i));
     }
-    return absl::OkStatus();
+  } else {
+    ClipGradients(replica_.parameters(), with_gradients, run_.job.clip_norm());
   }
-  ClipGradients(replica_.parameters(), with_gradients, run_.job.clip_norm());
   SYNCGRADS_RETURN_IF_ERROR(replica_.Apply(with_gradients, factor));
   // Starts to fetch what a newcomer may receive, in parallel with the next forward pass.
   if (run_.job.has_elastic()) replica_.BeginFetch();
+  return absl::OkStatus();
+}
+
+absl::Status Together::FindGradient(size_t i) {
+  SYNCGRADS_ASSIGN_OR_RETURN(std::vector<absl::Span<const std::byte>> pieces, group_.Result(i));
+  replica_.SetGradient(i, std::move(pieces));
   return absl::OkStatus();
 }
 

@@ -74,6 +74,8 @@ class Together : public Mode {
   // Applies the results of `parameters`. `contributors` are by tensor.
   absl::Status UseResults(absl::Span<const size_t> parameters,
                           absl::Span<const Contributors> contributors);
+  // Tells the replica where a parameter's result in place lies.
+  absl::Status FindGradient(size_t parameter);
   // Does what follows a step: reports, checks, validates, and takes a checkpoint if `is_agreed`.
   absl::Status EndStep(const std::vector<RowId>& rows, std::optional<double> loss, uint64_t made,
                        bool is_agreed);

@@ -93,12 +93,12 @@ TrainingGroup::TrainingGroup(TrainingRun& run, Replica& replica, Group& group, b
 absl::Status TrainingGroup::Push(size_t parameter) {
   const MutableTensor& gradient = replica_.parameters()[parameter].gradient;
   pushed_[parameter] = true;
-  replica_.ForgetUploaded(parameter);
+  replica_.ForgetGradient(parameter);
   const PhaseClock::Scope pushes(run_.phases, &StepTimes::push);
   const Trace::Span span(run_.trace(run_.steps), Trace::Row::kGradients, push_names_[parameter]);
   const size_t bytes = replica_.parameters()[parameter].spec.bytes();
   const TensorId tensor = tensors_[parameter];
-  if (in_place_) return group_.Push(tensor, gradient.data, bytes, Group::InPlace());
+  if (in_place_) return group_.Push(tensor, gradient.data, bytes, InPlaceOf(parameter));
   return group_.Push(tensor, gradient.data, bytes, ResultOf(parameter));
 }
 
@@ -115,8 +115,8 @@ absl::Status TrainingGroup::SkipRest() {
 }
 
 absl::Status TrainingGroup::Skip(size_t parameter) {
-  replica_.ForgetUploaded(parameter);
-  if (in_place_) return group_.Skip(tensors_[parameter], Group::InPlace());
+  replica_.ForgetGradient(parameter);
+  if (in_place_) return group_.Skip(tensors_[parameter], InPlaceOf(parameter));
   return group_.Skip(tensors_[parameter], ResultOf(parameter));
 }
 

@@ -42,9 +42,13 @@ class TrainingGroup {
   // Whether the group has a codec.
   bool compresses() const { return compresses_; }
 
-  // From now on, the results of parameters stay where the servers, or the network, left them: see
-  // Group::InPlace and Result.
-  void LeaveResultsInPlace() { in_place_ = true; }
+  // From now on, the results of parameters stay where they arrive: see Group::InPlace and Result.
+  // If the replica copies gradients to a device, this is so for memory of servers on this host;
+  // other results replace the gradients, because these are in pinned memory.
+  void LeaveResultsInPlace() {
+    in_place_ = true;
+    replica_.UseResultsOf(group_);
+  }
   bool leaves_results_in_place() const { return in_place_; }
   // Returns the pieces of a parameter's result, which are valid until it is pushed or skipped
   // again. Errors: those of Group::InPlaceResult.
@@ -87,6 +91,9 @@ class TrainingGroup {
 
   // Returns the error of a result that NextArrived has seen, once.
   absl::Status TakeFailure() { return std::exchange(failed_, absl::OkStatus()); }
+  Group::InPlace InPlaceOf(size_t parameter) const {
+    return {replica_.uploads_gradients() ? ResultOf(parameter) : nullptr};
+  }
   // Skips one parameter.
   absl::Status Skip(size_t parameter);
   // Returns where the client writes the result of a parameter that is not left in place.

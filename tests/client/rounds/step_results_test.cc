@@ -93,6 +93,23 @@ TEST_F(StepResultsTest, ZerosStandForThePartInPlaceWithoutContributors) {
   EXPECT_EQ((*pieces)[1][0], std::byte{0});
 }
 
+TEST_F(StepResultsTest, PartsThatWereCopiedAreInTheBuffer) {
+  std::vector<std::byte> buffer(128, std::byte{7});
+  SetInPlace(0, 2);
+  EXPECT_FALSE(results_.InPlace(TensorId{0}).ok());
+  UpdateFrame answer;
+  answer.header.chunk = ChunkId{1};
+  answer.header.counts = {2};
+  results_.SetCopied(std::move(answer), {{buffer.data() + 64, 64}});
+  const auto pieces = results_.InPlace(TensorId{0});
+  ASSERT_THAT(pieces, IsOk());
+  ASSERT_EQ(pieces->size(), 2u);
+  EXPECT_EQ((*pieces)[0].data(), memory_->data());
+  EXPECT_EQ((*pieces)[1].data(), buffer.data() + 64);
+  EXPECT_EQ((*pieces)[1].size(), 64u);
+  EXPECT_EQ(results_.MappingOf(TensorId{0}), nullptr);
+}
+
 TEST_F(StepResultsTest, AClosingHasTheRanksOfAllChunksAndTheNewestEpoch) {
   Set(0, {0, 2}, 4);
   Set(1, {0, 2}, 3);

@@ -81,7 +81,31 @@ TEST_F(TensorCollectorTest, AChunkWhoseTensorsAreAllSkippedIsASkip) {
   EXPECT_THAT(contribution.header.absent_spans, IsEmpty());
   EXPECT_THAT(contribution.spans, IsEmpty());
   EXPECT_FALSE(contribution.header.without_result);
-  EXPECT_TRUE(collector_.IsInPlace(kSecond));
+}
+
+TEST_F(TensorCollectorTest, AResultInPlaceWithABufferStaysOnlyInSharedMemory) {
+  std::vector<std::byte> results(64);
+  const std::vector<std::byte> payload(128);
+  UpdateFrame answer;
+  answer.header.chunk = kFirst;
+  answer.header.counts = {1, 1};
+  answer.payload = {absl::MakeConstSpan(payload)};
+  ASSERT_THAT(Push(collector_, 0, Destination::InPlace(absl::MakeSpan(results))), IsOk());
+  ASSERT_THAT(Push(collector_, 1), IsOk());
+  EXPECT_FALSE(collector_.StaysInPlace(answer));
+  EXPECT_EQ(collector_.TargetsOf(answer)[0].to, results.data());
+  answer.header.shared = SharedPiece{3, 0, 128};
+  EXPECT_TRUE(collector_.StaysInPlace(answer));
+  EXPECT_EQ(collector_.TargetsOf(answer)[0].to, nullptr);
+  answer.header.codec = Codec::kBF16;
+  EXPECT_FALSE(collector_.StaysInPlace(answer)) << "it has to be decoded";
+  // Without a buffer it stays wherever it is.
+  answer.header.shared.reset();
+  collector_.Begin(Round{2});
+  ASSERT_THAT(Push(collector_, 0, Destination::InPlace()), IsOk());
+  ASSERT_THAT(Push(collector_, 1, absl::MakeSpan(results)), IsOk());
+  EXPECT_TRUE(collector_.StaysInPlace(answer));
+  EXPECT_EQ(collector_.TargetsOf(answer)[1].to, results.data());
 }
 
 TEST_F(TensorCollectorTest, ATensorIsCollectedOnceInARound) {

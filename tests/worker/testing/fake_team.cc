@@ -79,28 +79,37 @@ class FakeGroup : public Group {
   }
 
   absl::Status CopyAndPush(TensorId tensor, const void* values, size_t bytes, void* memory,
-                           InPlace) override {
+                           InPlace in_place) override {
     std::memmove(memory, values, bytes);
-    return Push(tensor, memory, bytes, InPlace());
+    return Push(tensor, memory, bytes, in_place);
   }
 
-  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace) override {
-    return Push(tensor, values, bytes, /*result=*/nullptr);
+  // Nothing is in shared memory.
+  absl::Status Push(TensorId tensor, const void* values, size_t bytes, InPlace in_place) override {
+    return Push(tensor, values, bytes, in_place.otherwise);
   }
 
-  absl::Status Skip(TensorId tensor, InPlace) override { return Skip(tensor, /*result=*/nullptr); }
+  absl::Status Skip(TensorId tensor, InPlace in_place) override {
+    return Skip(tensor, in_place.otherwise);
+  }
 
   // A result has two pieces, unless it is a single number.
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const override {
-    const std::string& result = in_place_[ToNumber(tensor)];
-    const auto* const data = reinterpret_cast<const std::byte*>(result.data());
-    const size_t cut = result.size() / 16 * 8;
+    const uint32_t t = ToNumber(tensor);
+    const std::string& result = in_place_[t];
+    const void* const buffer = results_[t];
+    const size_t size = buffer != nullptr ? spec_.tensors[t].bytes() : result.size();
+    const auto* const data =
+        static_cast<const std::byte*>(buffer != nullptr ? buffer : result.data());
+    const size_t cut = size / 16 * 8;
     std::vector<absl::Span<const std::byte>> pieces;
     if (cut > 0) pieces.push_back({data, cut});
-    if (cut < result.size()) pieces.push_back({data + cut, result.size() - cut});
+    if (cut < size) pieces.push_back({data + cut, size - cut});
     return pieces;
   }
+
+  std::vector<SharedResults> FindSharedResults() const override { return {}; }
 
   absl::Status UseResults(absl::Span<const TensorId> tensors, absl::Span<void*> places) override {
     for (size_t i = 0; i < tensors.size(); ++i) {

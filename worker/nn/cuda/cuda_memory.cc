@@ -165,22 +165,22 @@ void CudaMemory::FreePinned(void* host) {
   Run("cudaFreeHost", [&] { return cudaFreeHost(host); });
 }
 
-absl::Status CudaMemory::Pin(void* host, size_t bytes) {
+absl::Status CudaMemory::Register(void* host, size_t bytes, unsigned flags) {
   if (hangs()) return status_;
   compute();
-  const cudaError_t error = Time(
-      "cudaHostRegister", [&] { return cudaHostRegister(host, bytes, cudaHostRegisterDefault); });
+  const cudaError_t error =
+      Time("cudaHostRegister", [&] { return cudaHostRegister(host, bytes, flags); });
   if (error == cudaSuccess) return status_;
   cudaGetLastError();  // clears the error; otherwise the next launch of a kernel reports it
   return absl::ResourceExhaustedError(absl::StrCat(
       name(), ": ", bytes, " bytes of host memory cannot be pinned: ", cudaGetErrorString(error)));
 }
 
-void CudaMemory::Unpin(void* host) {
+void CudaMemory::Unpin(const void* host) {
   Finish().IgnoreError();  // status() keeps the error
   if (hangs()) return;
   compute();
-  Run("cudaHostUnregister", [&] { return cudaHostUnregister(host); });
+  Run("cudaHostUnregister", [&] { return cudaHostUnregister(const_cast<void*>(host)); });
 }
 
 void CudaMemory::Copy(const void* from, size_t bytes, void* to) {

@@ -48,8 +48,13 @@ class CudaMemory : public DeviceMemory {
   void Free(void* memory) override;
   void* AllocatePinned(size_t bytes) override;
   void FreePinned(void* host) override;
-  absl::Status Pin(void* host, size_t bytes) override;
-  void Unpin(void* host) override;
+  absl::Status Pin(void* host, size_t bytes) override {
+    return Register(host, bytes, cudaHostRegisterDefault);
+  }
+  absl::Status PinForReading(const void* host, size_t bytes) override {
+    return Register(const_cast<void*>(host), bytes, cudaHostRegisterReadOnly);
+  }
+  void Unpin(const void* host) override;
   void Copy(const void* from, size_t bytes, void* to) override;
   void SetZero(void* memory, size_t bytes) override;
   void Upload(const void* host, size_t bytes, void* to) override;
@@ -109,6 +114,8 @@ class CudaMemory : public DeviceMemory {
   cudaError_t Close();
   std::string name() const;
   void* AllocatePageable(size_t bytes);
+  // Pins memory; `flags` are those of cudaHostRegister. Errors: those of Pin.
+  absl::Status Register(void* host, size_t bytes, unsigned flags);
   cudaEvent_t NewEvent(unsigned flags);
   // Notes the time of a stamp, to which later ones are related.
   void BeginStamps();

@@ -110,24 +110,27 @@ class Replica {
     }
   }
 
-  // Draws a new gradient for a parameter, and applies the pieces between these elements of it.
-  void ApplyInPieces(size_t number, const std::vector<size_t>& cuts) {
-    Draw(pointers_[number]->gradient);
-    const std::vector<T> gradient(pointers_[number]->gradient.data(),
-                                  pointers_[number]->gradient.data() + cuts.back());
+  // Draws a new gradient for a parameter, in other pinned memory, and tells the optimizer that it
+  // lies there, in pieces between these elements. It uploads the gradient if `uploads`.
+  void SetGradient(size_t number, const std::vector<size_t>& cuts, bool uploads = false) {
+    const auto elements = static_cast<int64_t>(cuts.back());
+    HostMatrix<T>& gradient = elsewhere_.emplace_back(memory_, 1, elements);
+    Draw(gradient);
     std::vector<absl::Span<const std::byte>> pieces;
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
-      pieces.push_back(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&gradient[cuts[c]]),
-                                           (cuts[c + 1] - cuts[c]) * sizeof(T)));
+      pieces.push_back(
+          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(gradient.data() + cuts[c]),
+                              (cuts[c + 1] - cuts[c]) * sizeof(T)));
     }
+    pointers_[number]->gradient.setZero();
+    optimizer_->SetGradient(number, pieces);
+    if (uploads) optimizer_->UploadGradient(number);
     SYNCGRADS_ASSERT_OK(
         expected_->Apply(TensorId{static_cast<uint32_t>(number)},
                          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(gradient.data()),
-                                             gradient.size() * sizeof(T)),
+                                             elements * sizeof(T)),
                          absl::MakeSpan(reinterpret_cast<std::byte*>(values_[number].data()),
                                         pointers_[number]->bytes())));
-    pointers_[number]->gradient.setZero();
-    optimizer_->ApplyPieces(number, pieces);
   }
 
   // Compares the values that the host has, without waiting for the device.
@@ -180,7 +183,7 @@ class Replica {
 
   DeviceMemory& memory_;
   RandomStream random_{11, {}};
-  std::vector<HostMatrix<T>> renewed_;
+  std::vector<HostMatrix<T>> renewed_, elsewhere_;
   std::vector<Parameter<T>> parameters_;
   std::vector<Parameter<T>*> pointers_;
   std::optional<ParameterArrays<T>> arrays_;
@@ -208,7 +211,7 @@ TEST(ModelOptimizerTest, GradientsCanBeUploadedBeforeTheirUpdate) {
   // Each upload is for one update.
   replica.Apply({0, 1, 2, 3});
   replica.DrawAndUpload({0});
-  replica.optimizer().ForgetUploaded(0);
+  replica.optimizer().ForgetGradient(0);
   replica.Apply({0, 2});
   SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
   replica.ExpectState();
@@ -275,7 +278,11 @@ TEST(ModelOptimizerTest, AGradientInPiecesHasTheBitsOfTheSameGradientInOne) {
     Replica<float> replica(rule, device);
     EXPECT_EQ(replica.optimizer().takes_pieces(), !NeedsNorms(rule));
     if (NeedsNorms(rule)) continue;
-    for (int step = 0; step < 3; ++step) replica.ApplyInPieces(2, {0, 100, 101, 300});
+    for (int step = 0; step < 3; ++step) {
+      replica.SetGradient(2, {0, 100, 101, 300});
+      SYNCGRADS_ASSERT_OK(replica.optimizer().Apply({2}));
+    }
+    replica.Apply({0, 2});
     replica.ExpectState();
   }
 }
@@ -309,6 +316,26 @@ TEST_P(CudaModelOptimizerTest, WhatIsBeingFetchedIsOfTheStepBefore) {
     replica.ApplyAgain({0, 1, 2});
     replica.ExpectValues(before);
   }
+  SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
+  replica.ExpectState();
+}
+
+TEST_P(CudaModelOptimizerTest, GradientsCanLieElsewhereOnTheHost) {
+  const auto device = MakeCuda<float>();
+  Replica<float> replica(Adam{}, *device);
+  EXPECT_TRUE(replica.optimizer().takes_pieces());
+  for (int step = 0; step < 10; ++step) {
+    replica.SetGradient(0, {0, 16});
+    replica.SetGradient(1, {0, 5, 32}, /*uploads=*/true);
+    replica.SetGradient(2, {0, 100, 101, 300}, /*uploads=*/step % 2 == 0);
+    EXPECT_EQ(replica.optimizer().is_uploaded(2), step % 2 == 0);
+    SYNCGRADS_ASSERT_OK(replica.optimizer().Apply({0, 1, 2}));
+  }
+  // A gradient is for one update, unless it is taken back before.
+  replica.Apply({0, 1, 2, 3});
+  replica.optimizer().SetGradient(2, {});
+  replica.optimizer().ForgetGradient(2);
+  replica.Apply({2});
   SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
   replica.ExpectState();
 }

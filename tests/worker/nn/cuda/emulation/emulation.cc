@@ -176,7 +176,12 @@ class Machine {
     }
     return *counter_;
   }
-  std::map<const void*, size_t> pinned;
+  struct Pinned {
+    size_t bytes;
+    bool read_only;
+  };
+  std::map<const void*, Pinned> pinned;
+  size_t pinned_for_reading = 0;
   std::vector<EmulatedStream*> streams;  // in the order of their creation
   bool broken = false;
   bool hangs = false;
@@ -212,9 +217,10 @@ class Machine {
     // The owner of a device that hangs leaves its streams behind.
     if (!streams.empty() && !hangs) Die("it is configured while a device is open");
     left_behind.insert(streams.begin(), streams.end());
-    for (const auto& [host, bytes] : pinned) left_behind.insert(host);
+    for (const auto& [host, memory] : pinned) left_behind.insert(host);
     streams.clear();
     pinned.clear();
+    pinned_for_reading = 0;
     hangs = false;
     exhausted.clear();
     breaks_cublas = false;
@@ -227,12 +233,13 @@ class Machine {
     arena_.reset();
   }
 
-  bool IsPinned(const void* host, size_t bytes) const {
+  bool IsPinned(const void* host, size_t bytes, bool writes) const {
     auto it = pinned.upper_bound(host);
     if (it == pinned.begin()) return false;
     --it;
-    return static_cast<const char*>(host) + bytes <=
-           static_cast<const char*>(it->first) + it->second;
+    const auto& [first, memory] = *it;
+    return !(writes && memory.read_only) &&
+           static_cast<const char*>(host) + bytes <= static_cast<const char*>(first) + memory.bytes;
   }
 
   uint64_t Random(uint64_t below) {
@@ -373,6 +380,12 @@ size_t AllocatedBytes() {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   return machine.arena().allocated();
+}
+
+size_t PinnedForReading() {
+  Machine& machine = Machine::Get();
+  const Lock lock(machine.mutex);
+  return machine.pinned_for_reading;
 }
 
 std::vector<Launch> TakeLaunches() {
@@ -550,7 +563,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (IsExhausted(Call::kMallocHost)) return cudaErrorMemoryAllocation;
   *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   std::memset(*memory, syncgrads::emulation::kUnwritten, bytes);
-  machine.pinned[*memory] = bytes;
+  machine.pinned[*memory] = {bytes, /*read_only=*/false};
   return cudaSuccess;
 }
 
@@ -563,12 +576,14 @@ cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   Machine& machine = Machine::Get();
   const Lock lock(machine.mutex);
   machine.BlockIfHung();
   if (machine.broken) return cudaErrorIllegalAddress;
-  return machine.pinned.emplace(memory, bytes).second ? cudaSuccess : cudaErrorInvalidValue;
+  const Machine::Pinned pinned = {bytes, flags == cudaHostRegisterReadOnly};
+  if (pinned.read_only) machine.pinned_for_reading += bytes;
+  return machine.pinned.emplace(memory, pinned).second ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
@@ -585,8 +600,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool from_host = kind == cudaMemcpyHostToDevice;
   const bool to_host = kind == cudaMemcpyDeviceToHost;
   const bool right =
-      (from_host ? machine.IsPinned(from, bytes) : machine.arena().Has(from, bytes)) &&
-      (to_host ? machine.IsPinned(to, bytes) : machine.arena().Has(to, bytes));
+      (from_host ? machine.IsPinned(from, bytes, /*writes=*/false)
+                 : machine.arena().Has(from, bytes)) &&
+      (to_host ? machine.IsPinned(to, bytes, /*writes=*/true) : machine.arena().Has(to, bytes));
   if (!right) return cudaErrorInvalidValue;
   const syncgrads::emulation::Launch launch = {from_host ? "upload"
                                                : to_host ? "download"
@@ -595,7 +611,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const size_t missing = ShiftOf(launch.name, bytes);
   return syncgrads::emulation::Queue(stream, launch, [=, &machine] {
     // The host's memory may have been freed since the copy was queued.
-    if ((from_host && !machine.IsPinned(from, bytes)) || (to_host && !machine.IsPinned(to, bytes)))
+    if ((from_host && !machine.IsPinned(from, bytes, /*writes=*/false)) ||
+        (to_host && !machine.IsPinned(to, bytes, /*writes=*/true)))
       syncgrads::emulation::Die("memory of the host was freed before it was copied");
     std::memcpy(to, static_cast<const char*>(from) + missing, bytes - missing);
   });

@@ -102,6 +102,9 @@ void BreakCublas();
 // Returns the number of allocated bytes, over all devices.
 size_t AllocatedBytes();
 
+// Returns the number of bytes that have been pinned for reading only, since Configure.
+size_t PinnedForReading();
+
 // What a kernel, a matrix product or a copy does.
 struct Launch {
   std::string name;
