@@ -43,7 +43,6 @@ data {{ custom {{ kind: "made_up"
 model {{ named {{ name: "{model}" outputs: {classes} }} }}
 loss {{ logit_cross_entropy {{}} }}
 optimizer {{ adam {{}} }}
-{chunks}
 """
 
 
@@ -65,8 +64,6 @@ class Case:
         self.classes = 1000 if self.side >= 224 else 10
         self.threads = options.threads
         self.peer_layout = "channels_last" if match[5] == "cuda" else "nchw"
-        # A device's steps are short, so the last and the first layer must not share a long chunk.
-        self.chunks = "chunk_bytes: 1048576" if match[5] == "cuda" else ""
         self.on = [f"--device={match[5]}", f"--precision={match[6] or 'f32'}"]
 
     def flags(self):

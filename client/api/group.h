@@ -220,6 +220,9 @@ class Group {
   //   others              as listed with Wait
   virtual absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) = 0;
 
+  // True if Wait for this tensor, which has been pushed or skipped in this step, need not wait for
+  // answers. For callers that poll because they must not be woken late.
+  virtual bool IsAnswered(TensorId tensor) const = 0;
   // True if WaitStep need not wait for answers to this step: every tensor has its result, or a
   // server has refused a contribution. Under a quorum, WaitStep may still have to wait for the
   // newest parameters or for an epoch.

@@ -183,7 +183,6 @@ bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
   const TraceSpan span("await results");
   MutexLock lock(mutex_);
   if (chunks_.IsOver(chunks)) return true;
-  if (deadline == absl::InfinitePast()) return false;
   awaited_.push_back(&chunks);
   bool is_over = false;
   for (bool in_time = true; in_time && !is_over;) {

@@ -127,7 +127,10 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
     return chunks_.FirstFailure();
   }
   // True if Await would return true at once.
-  bool IsOver(Chunks chunks) const { return Await(chunks, absl::InfinitePast()); }
+  bool IsOver(Chunks chunks) const {
+    MutexLock lock(mutex_);
+    return chunks_.IsOver(chunks);
+  }
   // The number of `chunks` that have not been answered, and the servers that have not answered
   // them.
   struct Unanswered {

@@ -44,6 +44,9 @@ class RegisteredGroup : public Group {
   absl::StatusOr<Contributors> Wait(TensorId tensor, absl::Duration timeout) override;
   absl::StatusOr<std::vector<Contributors>> WaitStep(absl::Duration timeout) override;
   absl::StatusOr<TensorId> NextCompletion(absl::Duration timeout) override;
+  bool IsAnswered(TensorId tensor) const override {
+    return !CheckTensor(tensor).ok() || rounds_->IsOver(rounds_->ChunksOf(tensor));
+  }
   bool IsStepAnswered() const override { return rounds_->IsOver(rounds_->AllChunks()); }
   absl::StatusOr<std::vector<absl::Span<const std::byte>>> InPlaceResult(
       TensorId tensor) const override;

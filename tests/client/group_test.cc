@@ -92,6 +92,29 @@ TEST(GroupTest, AContributionThatIsRefusedCanBeMadeAnew) {
   });
 }
 
+TEST(GroupTest, ATensorIsAnsweredWhenItsLastContributionHasArrived) {
+  Cluster cluster;
+  Workers workers(cluster, 2);
+  workers.Run([&](uint32_t rank, Client& client) {
+    const auto group = client.Register(OneWeight(Reduction::kAverage), kTimeout);
+    ASSERT_OK(group);
+    double gradient = 1;
+    if (rank == 0) {
+      ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
+      EXPECT_FALSE((*group)->IsAnswered(TensorId{0}));
+    }
+    ASSERT_OK(client.Barrier("rank 0 has seen that it is not answered", kTimeout));
+    if (rank == 1) {
+      ASSERT_OK((*group)->Push(TensorId{0}, &gradient, sizeof(gradient), &gradient));
+    }
+    ASSERT_OK((*group)->Wait(TensorId{0}, kTimeout));
+    EXPECT_TRUE((*group)->IsAnswered(TensorId{0}));
+    EXPECT_TRUE((*group)->IsAnswered(TensorId{1})) << "Wait says that there is none";
+    ASSERT_OK((*group)->WaitStep(kTimeout));
+    EXPECT_OK(client.Leave(kTimeout));
+  });
+}
+
 // Makes tensors of many sizes over several chunks: small ones share a chunk, and a large one is
 // split.
 GroupSpec Model(int tensors = 40) {

@@ -94,6 +94,8 @@ class TrainingGroup {
   Group::InPlace InPlaceOf(size_t parameter) const {
     return {replica_.uploads_gradients() ? ResultOf(parameter) : nullptr};
   }
+  // Polls for the result of a parameter, for a short time.
+  void PollFor(size_t parameter) const;
   // Skips one parameter.
   absl::Status Skip(size_t parameter);
   // Returns where the client writes the result of a parameter that is not left in place.

@@ -17,8 +17,9 @@
 namespace syncgrads::server {
 namespace {
 
-// Below this size, closing a round takes less time than waking another thread for it.
-constexpr size_t kMinBytesForClosers = 64 << 10;
+// Up to this size, closing a round takes less time than waking another thread for it. A short first
+// chunk (GroupSpec::first_chunk_bytes), which workers wait for, has this size.
+constexpr size_t kMostBytesAtOnce = 64 << 10;
 
 }  // namespace
 
@@ -118,7 +119,7 @@ absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
 
 bool ServedGroup::UsesClosers(const ServedChunk& chunk) const {
   // The chunk's size decides, not that of a payload, which may be encoded or empty.
-  return dependencies_.closers != nullptr && chunk.result_bytes() >= kMinBytesForClosers;
+  return dependencies_.closers != nullptr && chunk.result_bytes() > kMostBytesAtOnce;
 }
 
 void ServedGroup::Close(ServedChunk& chunk) {

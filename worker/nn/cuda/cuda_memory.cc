@@ -17,8 +17,10 @@
 namespace syncgrads::cuda {
 namespace {
 
-// A wait polls for kSpin, then sleeps for kNap between polls to free the processor.
-constexpr absl::Duration kSpin = absl::Microseconds(200);
+// A wait polls for kSpin, which is longer than a layer takes: a nap ends up to 0.1 ms late, and the
+// first layer's gradient is what the next step waits for. Then it sleeps for kNap between polls to
+// free the processor.
+constexpr absl::Duration kSpin = absl::Milliseconds(2);
 constexpr absl::Duration kNap = absl::Microseconds(50);
 // The number of staging buffers: uploads in progress while the host fills the next buffer. They
 // are a batch and its targets, for the current and the previous part of a batch.
