@@ -1,5 +1,5 @@
-// The headers of libraries and of the standard library that most sources include. ./dev asan
-// compiles them once, before the sources. This file is no part of any target.
+// The headers of libraries and of the standard library that most sources include. ./dev test (for
+// tests) and ./dev asan compile them once, before the sources. This file is no part of any target.
 #ifndef SYNCGRADS_THIRD_PARTY_PRECOMPILED_H_
 #define SYNCGRADS_THIRD_PARTY_PRECOMPILED_H_
 
