@@ -111,18 +111,19 @@ absl::StatusOr<std::vector<absl::Span<const std::byte>>> StepResults::InPlace(Te
   const Layout::ChunkRange range = plan_.layout.ChunksOf(tensor);
   for (uint32_t c = range.first; c < range.first + range.count; ++c) {
     const ChunkResult& result = chunks_[c];
+    const Chunk& chunk = plan_.layout.chunk(ChunkId{c});
+    const size_t s = chunk.SpanOf(tensor);
+    const bool present = (s < result.counts.size() && result.counts[s] > 0) || holds_parameters();
     const bool is_copied = !result.copied.empty();
-    if (!result.in_place.has_value() && !is_copied) {
+    const bool has_copy = is_copied && (!present || result.copied[s].to != nullptr);
+    if (!result.in_place.has_value() && !has_copy) {
       return absl::FailedPreconditionError(absl::StrCat(
           "tensor \"", plan_.layout.tensor(tensor).name, "\" of group \"", plan_.spec.name,
           "\" has no result in place: push it with InPlace, and wait for it"));
     }
-    const Chunk& chunk = plan_.layout.chunk(ChunkId{c});
     const size_t element = SizeOf(chunk.dtype);
-    const size_t s = chunk.SpanOf(tensor);
     const Span& span = chunk.spans[s];
     const size_t bytes = span.elements * element;
-    const bool present = result.counts[s] > 0 || holds_parameters();
     anybody = anybody || present;
     if (present && is_copied) {
       AppendRange({absl::MakeConstSpan(result.copied[s].to, bytes)}, 0, bytes, pieces);

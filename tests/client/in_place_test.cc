@@ -102,7 +102,7 @@ TEST_P(InPlaceTest, WithABufferOnlyWhatIsInSharedMemoryStays) {
       std::fill(big.begin(), big.end(), value + rank);
       std::fill(small.begin(), small.end(), value - rank);
       ASSERT_OK((*group)->Push(TensorId{0}, big.data(), kBig * sizeof(float), InPlace{big.data()}));
-      // A tensor that only one worker contributes to, in the last chunk of the other.
+      // Only rank 0 contributes to the small tensor, which is in the last chunk of the big one.
       if (rank == 0) {
         ASSERT_OK((*group)->Push(TensorId{1}, small.data(), 12, InPlace{small.data()}));
       } else {

@@ -110,6 +110,16 @@ TEST_F(StepResultsTest, PartsThatWereCopiedAreInTheBuffer) {
   EXPECT_EQ(results_.MappingOf(TensorId{0}), nullptr);
 }
 
+TEST_F(StepResultsTest, ATensorThatWasNotRequestedHasNoCopy) {
+  SetInPlace(0, 2);
+  UpdateFrame answer;
+  answer.header.chunk = ChunkId{1};
+  answer.header.counts = {2};
+  results_.SetCopied(std::move(answer), {{nullptr, 64}});
+  ExpectError(results_.InPlace(TensorId{0}), absl::StatusCode::kFailedPrecondition,
+              {"\"w\"", "no result in place"});
+}
+
 TEST_F(StepResultsTest, AClosingHasTheRanksOfAllChunksAndTheNewestEpoch) {
   Set(0, {0, 2}, 4);
   Set(1, {0, 2}, 3);

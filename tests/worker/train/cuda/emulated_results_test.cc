@@ -35,7 +35,7 @@ std::string Train(const std::string& more, bool shared_memory, Schedule schedule
   emulation::Options emulated;
   emulated.schedule = schedule;
   emulation::Configure(emulated);
-  // The largest layer is a chunk of 40 KB, and the others are too.
+  // Servers share results of this size; those of smaller models are sent.
   const auto job = ParseJobFile(absl::StrCat(R"(
       name: "results" seed: 7 batch_size: 16 epochs: 4 threads: 1 chunk_bytes: 65536
       data { table { path: "iris.csv" } target: "class" }

@@ -333,7 +333,9 @@ TEST_P(CudaModelOptimizerTest, GradientsCanLieElsewhereOnTheHost) {
   }
   // A gradient is for one update, unless it is taken back before.
   replica.Apply({0, 1, 2, 3});
-  replica.optimizer().SetGradient(2, {});
+  const HostMatrix<float> other(device->memory(), 1, 300);
+  replica.optimizer().SetGradient(
+      2, {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(other.data()), 1200)});
   replica.optimizer().ForgetGradient(2);
   replica.Apply({2});
   SYNCGRADS_ASSERT_OK(replica.optimizer().Fetch());
