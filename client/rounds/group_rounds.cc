@@ -195,7 +195,7 @@ bool GroupRounds::Await(Chunks chunks, absl::Time deadline) const {
 
 absl::StatusOr<TensorId> GroupRounds::AwaitNext(absl::Time deadline) {
   MutexLock lock(mutex_);
-  for (bool in_time = true;; in_time = changed_.WaitUntil(mutex_, deadline)) {
+  for (bool in_time = true;; in_time = AwaitChangeLocked(deadline)) {
     for (auto next = unreported_.begin(); next != unreported_.end(); ++next) {
       if (!chunks_.IsOver(next->chunks)) continue;
       const TensorId tensor = next->tensor;
@@ -211,6 +211,13 @@ absl::StatusOr<TensorId> GroupRounds::AwaitNext(absl::Time deadline) {
           "none of ", unreported_.size(), " tensors of ", StepLocked(), " has its result"));
     }
   }
+}
+
+bool GroupRounds::AwaitChangeLocked(absl::Time deadline) {
+  ++awaiting_next_;
+  const bool in_time = changed_.WaitUntil(mutex_, deadline);
+  --awaiting_next_;
+  return in_time;
 }
 
 GroupRounds::Unanswered GroupRounds::FindUnanswered(Chunks chunks) const {
@@ -346,7 +353,10 @@ absl::Status GroupRounds::CheckIdle() const {
 std::optional<Round> GroupRounds::Progress() const {
   MutexLock lock(mutex_);
   const Round round = collector_.round();
-  if (collector_.collected() > 0 && !chunks_.has_failed()) return round;
+  const bool waits = !awaited_.empty() || awaiting_next_ > 0;
+  if (collector_.is_complete() || (collector_.collected() > 0 && waits)) {
+    if (!chunks_.has_failed()) return round;
+  }
   if (round == Round{0}) return std::nullopt;
   return Previous(round);
 }

@@ -242,8 +242,9 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   // FailedPrecondition if tensors have been pushed or skipped in this round, no chunk has failed,
   // and results are missing.
   absl::Status CheckIdle() const;
-  // The newest round that this worker has contributed a part of and that has not failed; nullopt
-  // before the first one.
+  // The newest round in which no member waits for this worker, as far as it knows, and that has not
+  // failed; nullopt before the first one. It has contributed all of its part, or some of it while
+  // it waits for a result itself: then it may be waiting for the others.
   std::optional<Round> Progress() const;
 
   // Fails everything that is not done, and every later call, with `status`. Only the first call
@@ -287,6 +288,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   void OnReleased(ChunkId chunk);
   // Notifies the threads that wait for a chunk.
   void NotifyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits in AwaitNext. Returns false if `deadline` passes first.
+  bool AwaitChangeLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // No chunk may be in use.
   void BeginRoundLocked(Round round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AwaitReleasedLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -312,6 +315,8 @@ class GroupRounds : public std::enable_shared_from_this<GroupRounds> {
   mutable CondVar over_;
   // The chunks that threads in Await wait for.
   mutable std::vector<Chunks*> awaited_ ABSL_GUARDED_BY(mutex_);
+  // The number of threads that wait in AwaitNext.
+  int awaiting_next_ ABSL_GUARDED_BY(mutex_) = 0;
   TensorCollector collector_ ABSL_GUARDED_BY(mutex_);
   ChunksInFlight chunks_ ABSL_GUARDED_BY(mutex_);
   StepResults results_ ABSL_GUARDED_BY(mutex_);

@@ -91,6 +91,7 @@ class TensorCollector {
 
   // How many tensors have been pushed or skipped.
   size_t collected() const { return collected_; }
+  bool is_complete() const { return collected_ == tensors_.size(); }
   // Returns the first of the chunk's tensors that has not been pushed or skipped.
   const TensorSpec& FindAwaited(ChunkId chunk) const;
   // Declares that no tensor will be pushed any more. Returns the last round that was contributed to

@@ -146,6 +146,7 @@ class AnsweredInWaits : public Outbox, public Waits {
                  absl::Time) override ABSL_NO_THREAD_SAFETY_ANALYSIS {
     ++waits;
     mutex.Unlock();
+    progress = rounds->Progress();
     for (notified_.clear(); !notified_.contains(&condition) && !messages_.empty();) {
       Answer(*messages_.front(), *rounds);
       messages_.pop_front();
@@ -157,6 +158,7 @@ class AnsweredInWaits : public Outbox, public Waits {
 
   std::shared_ptr<GroupRounds> rounds;
   int waits = 0;
+  std::optional<Round> progress;  // in the last wait
 
  private:
   std::deque<std::shared_ptr<const OutgoingMessage>> messages_;
@@ -181,6 +183,44 @@ TEST(GroupRoundsTest, AWaitForManyChunksIsWokenOnce) {
   EXPECT_FALSE(rounds.IsOver(rounds.AllChunks()));
   EXPECT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
   EXPECT_EQ(outbox.waits, 2);
+}
+
+// Others wait for a member that is in the middle of its step, unless it waits for them.
+TEST(GroupRoundsTest, ProgressCountsAPartOfAStepOnlyWhileItsResultsAreAwaited) {
+  GroupSpec spec;
+  spec.name = "model";
+  spec.tensors = {{"v", DType::kF32, {4}}, {"w", DType::kF32, {4}}};
+  std::atomic<uint64_t> epoch{1};
+  AnsweredInWaits outbox;
+  outbox.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch, outbox);
+  GroupRounds& rounds = *outbox.rounds;
+  std::vector<float> values(4);
+  const auto bytes =
+      absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float));
+  const auto push = [&](uint32_t tensor) {
+    ASSERT_TRUE(rounds.Push(TensorId{tensor}, bytes, bytes).ok());
+  };
+  EXPECT_EQ(rounds.Progress(), Round{0});
+  push(0);
+  EXPECT_EQ(rounds.Progress(), Round{0});
+  push(1);
+  EXPECT_EQ(rounds.Progress(), Round{1});
+  ASSERT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
+  ASSERT_TRUE(rounds.EndRound().ok());
+  push(0);
+  EXPECT_EQ(rounds.Progress(), Round{1});
+  ASSERT_TRUE(rounds.Await(rounds.ChunksOf(TensorId{0}), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox.progress, Round{2});
+  EXPECT_EQ(rounds.Progress(), Round{1});
+  push(1);
+  EXPECT_EQ(rounds.Progress(), Round{2});
+  ASSERT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
+  ASSERT_TRUE(rounds.EndRound().ok());
+  push(0);
+  ASSERT_EQ(*rounds.AwaitNext(absl::InfiniteFuture()), TensorId{0});
+  EXPECT_EQ(outbox.progress, Round{3});
+  EXPECT_EQ(rounds.Progress(), Round{2});
+  rounds.Fail(absl::CancelledError("over"));
 }
 
 TEST(GroupRoundsTest, AFailureWakesAWait) {

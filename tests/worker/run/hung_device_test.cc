@@ -30,13 +30,14 @@
 namespace syncgrads {
 namespace {
 
-// The memory of a device that hangs in one of the first steps. The wait that times out calls
-// `meanwhile`.
+// The memory of a device that hangs in one of the first steps, in the wait with number `hang`. This
+// wait calls `meanwhile` and then times out.
 class HangingMemory : public HostMemory {
  public:
-  explicit HangingMemory(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  HangingMemory(int hang, std::function<void()> meanwhile)
+      : hang_(hang), meanwhile_(std::move(meanwhile)) {}
   absl::Status Wait(Download) override {
-    if (++waits_ < kWaits || !status_.ok()) return status_;
+    if (++waits_ != hang_ || !status_.ok()) return status_;
     meanwhile_();
     status_ = HungDeviceError("device fake:0 has not finished its work");
     return status_;
@@ -44,7 +45,7 @@ class HangingMemory : public HostMemory {
   absl::Status status() const override { return status_; }
 
  private:
-  static constexpr int kWaits = 10;
+  const int hang_;
   const std::function<void()> meanwhile_;
   int waits_ = 0;
   absl::Status status_;
@@ -52,8 +53,8 @@ class HangingMemory : public HostMemory {
 
 class HangingDevice : public CpuDevice<float> {
  public:
-  explicit HangingDevice(std::function<void()> meanwhile)
-      : CpuDevice<float>(1), memory_(std::move(meanwhile)) {}
+  HangingDevice(int hang, std::function<void()> meanwhile)
+      : CpuDevice<float>(1), memory_(hang, std::move(meanwhile)) {}
   DeviceMemory& memory() override { return memory_; }
 
  private:
@@ -62,12 +63,13 @@ class HangingDevice : public CpuDevice<float> {
 
 class HangingDevices : public Accelerators {
  public:
-  explicit HangingDevices(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  HangingDevices(int hang, std::function<void()> meanwhile)
+      : hang_(hang), meanwhile_(std::move(meanwhile)) {}
   absl::StatusOr<int> Count() const override { return 1; }
   absl::StatusOr<std::string> Name(int) const override { return "fake"; }
   absl::StatusOr<std::unique_ptr<Device<float>>> MakeFloat(int, MatrixPrecision) const override {
     ++opened_;
-    return std::make_unique<HangingDevice>(meanwhile_);
+    return std::make_unique<HangingDevice>(hang_, meanwhile_);
   }
   absl::StatusOr<std::unique_ptr<Device<double>>> MakeDouble(int) const override {
     return absl::UnimplementedError("not of this job's dtype");
@@ -75,6 +77,7 @@ class HangingDevices : public Accelerators {
   int opened() const { return opened_; }
 
  private:
+  const int hang_;
   const std::function<void()> meanwhile_;
   mutable std::atomic<int> opened_{0};
 };
@@ -122,15 +125,17 @@ class HungDeviceTest : public ::testing::Test {
   testing::Cluster cluster_;
 };
 
+class HungDevicesTest : public HungDeviceTest, public ::testing::WithParamInterface<int> {};
+
 // The job continues without the worker, which is dropped before the wait for its device ends. After
 // some steps of the other worker, it knows this.
-TEST_F(HungDeviceTest, DoesNotRejoin) {
+TEST_P(HungDevicesTest, DoesNotRejoin) {
   std::atomic<int> steps{0};
   Extensions counts;
   counts.loggers = {[&](const LoggedWorker&) -> absl::StatusOr<std::unique_ptr<Progress>> {
     return std::make_unique<StepCounter>(steps);
   }};
-  const HangingDevices devices([&] {
+  const HangingDevices devices(/*hang=*/GetParam(), [&] {
     EXPECT_NE(cluster_.journal().WaitForLine({"\"hangs\"", "is dropped"}, absl::Minutes(1)), "");
     const int before = steps;
     EXPECT_TRUE(testing::WaitUntil([&] { return steps > before + 50; }));
@@ -142,8 +147,12 @@ TEST_F(HungDeviceTest, DoesNotRejoin) {
   other.join();
 }
 
+// A step has four waits or fewer, so each of its waits is among these: also those in which a part
+// of the gradients has been pushed.
+INSTANTIATE_TEST_SUITE_P(Waits, HungDevicesTest, ::testing::Range(9, 13));
+
 TEST_F(HungDeviceTest, IsVisibleAlsoAfterAStopSignal) {
-  const HangingDevices devices([this] {
+  const HangingDevices devices(/*hang=*/10, [this] {
     kill(getpid(), SIGTERM);
     EXPECT_TRUE(testing::WaitUntil([this] { return stop_.requested(); }));
   });
