@@ -2,7 +2,9 @@
 over gloo.
 
 All systems of a case run on the same machine and take turns. One of them, "alone", makes the same
-steps without averaging: "sync" is the difference to it. The cases are:
+steps without averaging: "sync" is the difference to it. For tiny there is another one, "ddp-alone",
+with a DistributedDataParallel whose hook averages nothing: what it costs is not Python's overhead in
+syncgrads.torch.ddp. The cases are:
 
   nN           the 161 gradients of a ResNet-50 (97.5 MiB), which backward writes without computing;
                N processes and one server on this machine
@@ -93,7 +95,7 @@ class Torch(conductor.System):
 def run(kind, workers, options):
     """Starts the systems of a case, lets them take turns, and returns them by name."""
     def starters(work):
-        names = options.ours if kind == "tiny-" else ("ddp", *options.ours)
+        names = ("ddp-alone" if kind == "tiny-" else "ddp", *options.ours)
         made = [functools.partial(Torch, name, WORKS[kind], options.python, work)
                 for name in ("alone", *names)]
         if kind == "tiny-":
@@ -129,7 +131,8 @@ def measure(case, kind, workers, options, comparisons):
         ours = running[name].median_ms()
         if kind == "tiny-":
             native = next(samples for other, samples in running.items() if "+" in other).cpu_ms()
-            with_python = running[name].cpu_ms() - alone_cpu
+            without = running["ddp-alone"].cpu_ms() if name == "hook" else alone_cpu
+            with_python = running[name].cpu_ms() - without
             comparisons.add(f"{case} overhead in ms of CPU, per worker", name, "C++", with_python,
                             native, "ms", (with_python - native) / workers, OVERHEAD_GOAL)
             continue

@@ -1,8 +1,9 @@
 """A worker of //bench:torch. It makes the steps that the conductor requests (bench/conducted.h),
 with PyTorch.
 
---system says how gradients are averaged: alone (they are not), ddp (DistributedDataParallel over
-gloo), optimizer (syncgrads.torch.DistributedOptimizer), or hook (syncgrads.torch.ddp).
+--system says how gradients are averaged: alone and ddp-alone (they are not, without and with a
+DistributedDataParallel), ddp (DistributedDataParallel over gloo), optimizer
+(syncgrads.torch.DistributedOptimizer), or hook (syncgrads.torch.ddp).
 --work is what a step consists of:
 
   gradients  a backward pass that writes the 161 gradients of a ResNet-50, and computes nothing
@@ -72,7 +73,7 @@ class WriteStep:
         self.model = Gradients(shapes)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self._rank = options.rank
-        alone = options.system == "alone"
+        alone = options.system in ("alone", "ddp-alone")
         self._offset = options.rank if alone else (options.world_size - 1) / 2
         self._expected = 0.0
 
@@ -115,10 +116,23 @@ class TrainStep:
         return "" if torch.isfinite(self._loss) else f"the loss is {self._loss}"
 
 
+def leave_as_it_is(_, bucket):
+    """A communication hook without communication."""
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 def distributed(step, options):
     """Lets the step's gradients be averaged. Returns the model to be called."""
     if options.system == "alone":
         return step.model
+    if options.system == "ddp-alone":
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0,
+                                             world_size=1)
+        model = nn.parallel.DistributedDataParallel(step.model, gradient_as_bucket_view=True)
+        model.register_comm_hook(None, leave_as_it_is)
+        return model
     if options.system == "ddp":
         torch.distributed.init_process_group("gloo", init_method=f"file://{options.meeting}",
                                              rank=options.rank, world_size=options.world_size)
@@ -174,7 +188,8 @@ def follow(conductor, step, model, rank):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--system", required=True, choices=("alone", "ddp", "optimizer", "hook"))
+    parser.add_argument("--system", required=True,
+                        choices=("alone", "ddp-alone", "ddp", "optimizer", "hook"))
     parser.add_argument("--work", required=True, choices=("gradients", "tiny", "resnet18"))
     parser.add_argument("--conductor", required=True, help="the conductor's socket")
     parser.add_argument("--rank", type=int, required=True)

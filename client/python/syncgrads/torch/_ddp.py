@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import queue
-import threading
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch.autograd import Variable
@@ -21,6 +19,13 @@ from syncgrads.torch._job import (broadcast, check_began_job, job_or_default, re
 from syncgrads.torch._synchroniser import _live
 
 
+class _Layout(NamedTuple):
+    """Which gradients a bucket has: their numbers, and where they begin in its buffer, in bytes."""
+
+    numbers: List[int]
+    offsets: List[int]
+
+
 class _Bucket(NamedTuple):
     """A bucket on its way: the numbers of its gradients, and the future of its buffer. On a CUDA
     device: the copies of its gradients to host memory, and the event that completes with them."""
@@ -28,27 +33,14 @@ class _Bucket(NamedTuple):
     numbers: List[int]
     buffer: torch.Tensor
     future: Any
-    is_last: bool
     pairs: List[_cuda.Pair]
     copied: Any
 
 
-class _Rest(NamedTuple):
-    """The numbers of the gradients that a step lacks because its backward has not computed them;
-    none if its last bucket was pushed."""
-
-    numbers: List[int]
-    has_ended: threading.Event
-
-
-# Of _Bucket and _Rest; None ends the thread.
-_Queue = queue.SimpleQueue
-
-
 class _BucketHook:
     """The communication hook of a DistributedDataParallel: pushes each gradient of a bucket; on a
-    CUDA device when it has been copied to host memory. A thread completes the buckets' futures when
-    all results are there."""
+    CUDA device when it has been copied to host memory. At the end of backward, when those of all
+    models have been pushed, it waits for the results and completes the buckets' futures."""
 
     def __init__(self, group: Group, parameters: Mapping[str, torch.Tensor],
                  are_views: bool) -> None:
@@ -62,97 +54,115 @@ class _BucketHook:
             self._memory = GradientMemory(group.job, list(parameters.values()))
         self._used = UsedResults(group, list(parameters.values()))
         self._used.is_on = self._used.is_on and are_views
+        # The layouts of buckets, by the ids of their parameters.
+        self._layouts: Dict[Tuple[int, ...], _Layout] = {}
         # The gradients of this step that were pushed with results in place, and their addresses.
         self._in_place: Dict[int, int] = {}
         self._pushed: Set[int] = set()  # in this step, until its last bucket
+        self._buckets: List[_Bucket] = []  # of this step, until it has ended
+        self._copied = 0  # how many of them have been pushed, in their order
+        self._step = 0
         self.has_pushed_all = False  # since the last forward
         self._has_given_up = False
-        self._buckets: _Queue = queue.SimpleQueue()
-        # The thread does not keep this object, and with it the job.
-        threading.Thread(target=_complete_steps, args=(weakref.ref(self), self._buckets),
-                         name="syncgrads ddp", daemon=True).start()
-        weakref.finalize(self, self._buckets.put, None)
+        self.steps = 0  # how many have ended
+        # In the first step of a static graph, DistributedDataParallel pushes all buckets at the end
+        # of backward, and waits at once.
+        self.waits_in_push = False
 
     def push(self, bucket: Any) -> Any:
         """Pushes the gradients of a bucket. Returns the future of the averages."""
-        # The buckets of the first step differ from those of later steps, but the gradients do not.
-        buffer, gradients = bucket.buffer(), [one for one in bucket.gradients() if one.numel() > 0]
-        numbers = [self._ids[id(one)] for one in bucket.parameters() if one.numel() > 0]
-        for number in numbers:
-            if self._dtypes[number] is not buffer.dtype:
-                raise InvalidArgument(
-                    f"the gradient of {self._group.tensors[number]!r} is {buffer.dtype} in its "
-                    f"bucket, but was registered as {self._dtypes[number]}: leave out "
-                    "mixed_precision of DistributedDataParallel, and use torch.autocast")
+        buffer = bucket.buffer()
+        numbers, offsets = self._layout_of(bucket, buffer)
         device = _cuda.device_of(buffer)
         future: Any
         pairs: List[_cuda.Pair] = []
+        copied = None
+        if not self._buckets:
+            self._step = self._group.step
         if device in self._copies:
             future = _cuda.new_future(device)
+            gradients = [one for one in bucket.gradients() if one.numel() > 0]
             pairs = [(self._memory.tensors[number], gradient)
                      for number, gradient in zip(numbers, gradients)]
             copied = self._copies[device].start(pairs, [torch.cuda.current_stream(device)])
         else:
-            future, copied = torch.futures.Future(), None
-            addresses = [one.data_ptr() for one in gradients]
+            future = torch.futures.Future()
+            begin = buffer.data_ptr()
+            addresses = [begin + offset for offset in offsets]
             if not self._pushed:
                 self._used.check_unchanged()
                 self._in_place.clear()
             in_place = self._used.is_on
-            self._group.push_memory(numbers, addresses, gradients, in_place)
+            self._group.push_memory(numbers, addresses, buffer, in_place)
             if in_place:
                 self._in_place.update(zip(numbers, addresses))
+        self._buckets.append(_Bucket(numbers, buffer, future, pairs, copied))
         self._pushed.update(numbers)
+        if self._copies:
+            self._push_copied(waits=False)
         if bucket.is_last():
-            if self._in_place:
-                Variable._execution_engine.queue_callback(self._on_backward_done)
             self._pushed.clear()
             self.has_pushed_all = True
-        self._buckets.put(_Bucket(numbers, buffer, future, bucket.is_last(), pairs, copied))
+            if self.waits_in_push:
+                self._complete_step()
+            Variable._execution_engine.queue_callback(self._on_backward_done)
         return future
 
+    def _layout_of(self, bucket: Any, buffer: torch.Tensor) -> _Layout:
+        # The buckets of the first step differ from those of later steps, but the gradients do not.
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters))
+        layout = self._layouts.get(key)
+        if layout is None:
+            gradients = [one for one in bucket.gradients() if one.numel() > 0]
+            layout = _Layout([self._ids[id(one)] for one in parameters if one.numel() > 0],
+                             [one.data_ptr() - buffer.data_ptr() for one in gradients])
+            for number in layout.numbers:
+                if self._dtypes[number] is not buffer.dtype:
+                    raise InvalidArgument(
+                        f"the gradient of {self._group.tensors[number]!r} is {buffer.dtype} in its "
+                        f"bucket, but was registered as {self._dtypes[number]}: leave out "
+                        "mixed_precision of DistributedDataParallel, and use torch.autocast")
+            self._layouts[key] = layout
+        return layout
+
+    def _push_copied(self, waits: bool) -> None:
+        """Pushes the buckets on CUDA devices that have been copied to host memory, or all, when they
+        have."""
+        while self._copied < len(self._buckets):
+            bucket = self._buckets[self._copied]
+            if bucket.copied is not None:
+                if not waits and not bucket.copied.query():
+                    return
+                bucket.copied.synchronize()
+                self._group.push_memory(bucket.numbers, [one.data_ptr() for one, _ in bucket.pairs],
+                                        self._memory)
+            self._copied += 1
+
     def _on_backward_done(self) -> None:
-        # DistributedDataParallel has yet to wait for the futures, and then lets the gradients be
-        # parts of the buckets.
-        Variable._execution_engine.queue_callback(self._give_results)
+        """Called when backward has computed all gradients, also those of other models, and before
+        DistributedDataParallel waits for the futures."""
+        if self._buckets:
+            self._complete_step()
+        if self._in_place:
+            # After DistributedDataParallel has let the gradients be parts of the buckets.
+            Variable._execution_engine.queue_callback(self._give_results)
 
-    def _give_results(self) -> None:
-        self._used.give(list(self._in_place), list(self._in_place.values()))
-
-    def give_up(self) -> None:
-        """Ends the step if backward has not, so that the others have it: without the gradients that
-        were not pushed. If all were pushed, waits until the step has ended."""
-        if self._has_given_up:
-            return
-        self._has_given_up = True
-        rest = _Rest([number for number in range(len(self._dtypes))
-                      if number not in self._pushed and not self.has_pushed_all],
-                     threading.Event())
-        self._buckets.put(rest)
-        rest.has_ended.wait()
-
-    def skip(self, numbers: Sequence[int]) -> None:
-        """Skips gradients."""
-        for number in numbers:
-            self._group.skip(number)
-
-    def complete_step(self, buckets: Sequence[_Bucket], error: Optional[Exception]) -> None:
+    def _complete_step(self) -> None:
         """Completes the futures of the buckets of a step when all results are there; with the error
         if there is one."""
-        # A result may consist of chunks that have parts of gradients of the last bucket, for which
-        # DistributedDataParallel waits at the end of backward, as for all buckets.
-        error = error or _error_of(self._group.wait_step)
+        error = _error_of(self._end_step)
+        buckets = self._buckets
+        self._buckets, self._copied = [], 0
+        self.steps += 1
         for bucket in buckets:
             failure = error or _error_of(self._give, bucket)
             if failure is not None:
                 bucket.future.set_exception(failure)
 
-    def push_copied(self, bucket: _Bucket) -> None:
-        """Pushes the gradients of a bucket on a CUDA device, when they have been copied."""
-        if bucket.copied is not None:
-            bucket.copied.synchronize()
-            self._group.push_memory(bucket.numbers, [one.data_ptr() for one, _ in bucket.pairs],
-                                    self._memory)
+    def _end_step(self) -> None:
+        self._push_copied(waits=True)
+        self._group.ensure_ended(self._step)
 
     def _give(self, bucket: _Bucket) -> None:
         """Completes the future of a bucket. Streams that wait for it wait for the copies."""
@@ -164,29 +174,19 @@ class _BucketHook:
         with torch.cuda.stream(copies.stream):
             bucket.future.set_result(bucket.buffer)
 
+    def _give_results(self) -> None:
+        self._used.give(list(self._in_place), list(self._in_place.values()))
 
-def _complete_steps(hook: "weakref.ref[_BucketHook]",
-                    pushed: _Queue) -> None:
-    """Completes the buckets that a hook has pushed, until the hook is freed."""
-    buckets: List[_Bucket] = []
-    error = None
-    while True:
-        bucket, owner = pushed.get(), hook()
-        if bucket is None or owner is None:
-            return
-        if isinstance(bucket, _Rest):
-            if bucket.numbers or buckets:  # else the step has ended with its last bucket
-                error = error or _error_of(owner.skip, bucket.numbers)
-                owner.complete_step(buckets, error)
-            bucket.has_ended.set()
-            buckets, error = [], None
-        else:
-            buckets.append(bucket)
-            error = error or _error_of(owner.push_copied, bucket)
-            if bucket.is_last:
-                owner.complete_step(buckets, error)
-                buckets, error = [], None
-        del bucket, owner
+    def give_up(self) -> None:
+        """Ends the step if backward has not, so that the others have it: without the gradients that
+        were not pushed."""
+        if not self._has_given_up and not self.has_pushed_all:
+            self._step = self._group.step
+            for number in range(len(self._dtypes)):
+                if number not in self._pushed:
+                    _error_of(self._group.skip, number)  # the wait raises it too
+        self._has_given_up = True
+        self._complete_step()
 
 
 def _error_of(call: Callable[..., Any], *arguments: Any) -> Optional[Exception]:
@@ -214,6 +214,30 @@ def _check_supported(model: torch.nn.Module) -> None:
                 "gradients are synchronised; make the layer with sparse=False")
 
 
+def _unchanged(module: torch.nn.Module) -> Callable[[], bool]:
+    """Returns a function that tells whether the parameters of a module are as they are now. It takes
+    a tenth of the time of Module.named_parameters, which makes names."""
+
+    def parameters() -> List[torch.Tensor]:
+        found: List[Any] = []
+        modules: List[Any] = [module]
+        while modules:
+            one = modules.pop()
+            if one is not None:
+                found += one._parameters.values()
+                modules += one._modules.values()
+        return [one for one in found if one is not None]
+
+    def state() -> List[List[Any]]:
+        all_of_them = parameters()
+        return [list(map(id, all_of_them)), [one.dtype for one in all_of_them],
+                [one.shape for one in all_of_them], list(map(_cuda.device_of, all_of_them)),
+                [one.requires_grad for one in all_of_them]]
+
+    before = state()
+    return lambda: state() == before
+
+
 def _check_in_forward(model: torch.nn.Module, job: Job, hook: _BucketHook) -> None:
     """Lets forward raise the reason why the membership is over, because exceptions within backward
     become RuntimeErrors; InvalidArgument if a parameter has changed, and FailedPrecondition if one
@@ -221,12 +245,13 @@ def _check_in_forward(model: torch.nn.Module, job: Job, hook: _BucketHook) -> No
     and does not report that; and FailedPrecondition if the last backward has not ended."""
     registered = {id(one): (one, one.dtype, one.shape, _cuda.device_of(one), one.requires_grad)
                   for one in model.module.parameters()}
+    is_unchanged = _unchanged(model.module)
 
     def check(parallel: torch.nn.Module, *_: Any) -> None:
         over = job.status
         if over is not None:
             raise over
-        for name, one in parallel.module.named_parameters():
+        for name, one in () if is_unchanged() else parallel.module.named_parameters():
             if id(one) not in registered:
                 raise FailedPrecondition(
                     f"{name!r} was added to the model after syncgrads.torch.ddp, so its gradient "
@@ -255,6 +280,7 @@ def _check_has_ended(model: torch.nn.Module, hook: _BucketHook) -> None:
         if model.reducer._rebuild_buckets():
             model._has_rebuilt_buckets = True
         hook.has_pushed_all = False
+        hook.waits_in_push = model.static_graph and hook.steps == 0
     except RuntimeError as error:
         hook.give_up()
         raise FailedPrecondition(

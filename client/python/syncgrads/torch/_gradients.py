@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import weakref
-from typing import Any, Collection, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Optional, Sequence, Set
 
 import torch
 
@@ -91,8 +91,10 @@ class UsedResults:
         self._bytes = [one.numel() * one.element_size() for one in parameters]
         # The views that have been made of each parameter's results, by address.
         self._views: List[Dict[int, torch.Tensor]] = [{} for _ in parameters]
-        # The gradients that are views now, and the versions that they had.
-        self._given: List[Tuple[int, torch.Tensor, int]] = []
+        # The gradients that are views now: their numbers, the views, and the versions that they had.
+        self._given: List[int] = []
+        self._given_views: List[torch.Tensor] = []
+        self._versions: List[int] = []
         # Under a quorum, servers that have been started again do not wait for who reads results.
         self.is_on = not group.has_quorum and all(
             _cuda.device_of(parameter).type == "cpu" for parameter in parameters)
@@ -100,7 +102,7 @@ class UsedResults:
 
     def check_unchanged(self) -> None:
         """Called before gradients are pushed. Turns this off if the program has changed one."""
-        if self.is_on and any(view._version != version for _, view, version in self._given):
+        if self.is_on and [view._version for view in self._given_views] != self._versions:
             self.is_on = False
 
     def give(self, numbers: Sequence[int], addresses: Sequence[int]) -> None:
@@ -108,6 +110,7 @@ class UsedResults:
         pushed in place, and are now at `addresses`, where averages are copied if they must be."""
         parameters = self._parameters
         self._given.clear()
+        self._given_views.clear()
         copied = 0
         for number, before, address in zip(numbers, addresses,
                                            self._group.use_results(numbers, addresses)):
@@ -118,7 +121,9 @@ class UsedResults:
             if view is None:
                 view = self._view(number, address)
             parameters[number].grad = view
-            self._given.append((number, view, view._version))
+            self._given.append(number)
+            self._given_views.append(view)
+        self._versions = [view._version for view in self._given_views]
         # Averages that must be copied, such as those that are sent, are better copied while others
         # arrive.
         self.is_on = self.is_on and 2 * copied <= sum(self._bytes)
@@ -136,7 +141,7 @@ class UsedResults:
 
     def keep(self) -> None:
         """Copies the gradients that are views to memory of this process."""
-        for number, _, _ in self._given:
+        for number in self._given:
             self.keep_one(number)
 
     def keep_one(self, number: int) -> None:

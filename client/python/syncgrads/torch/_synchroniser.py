@@ -75,6 +75,10 @@ class Synchroniser:
         self._skipped: Set[int] = set()
         # Where gradients are when they are pushed, and where the averages of skipped ones arrive.
         self._memory = GradientMemory(group.job, self._parameters)
+        self._places = [
+            (one, one.dtype, one.shape, _cuda.device_of(one), own, address)
+            for one, own, address in zip(self._parameters, self._memory.tensors,
+                                         self._memory.addresses)]
         # Autograd calls hooks on a thread for each device.
         self._lock = threading.RLock()
         self._copies = _cuda.copies_for(self._parameters)
@@ -181,37 +185,34 @@ class Synchroniser:
         on_devices: Dict[torch.device, List[int]] = {}
         memory = self._memory
         # Each line of the loop costs microseconds for each step of a large model.
-        pushed, registered, parameters = self._pushed, self._registered, self._parameters
-        copies = self._copies
+        pushed, places, copies = self._pushed, self._places, self._copies
         for number in numbers:
             if number in pushed:
                 continue
-            parameter = parameters[number]
+            parameter, dtype, shape, device, own, address = places[number]
             gradient = parameter.grad
             if gradient is None:
                 continue  # set to None between the passes of a step: it is skipped
-            dtype, shape, device, _ = registered[number]
             if (gradient.dtype is not dtype or gradient.shape != shape or gradient.is_sparse or
                     (_cuda.device_of(gradient) != device if copies else not gradient.is_cpu)):
-                pushed.difference_update(due, *on_devices.values())
                 raise self._changed(number, gradient)
-            pushed.add(number)
             if copies and device in copies:
                 on_devices.setdefault(device, []).append(number)
                 continue
-            address, source = memory.addresses[number], gradient.data_ptr()
+            source = gradient.data_ptr()
             if source != address:
                 if gradient.is_contiguous():
-                    moved.append(number)
+                    moved.append((parameter, own))
                     keep.append(gradient)
                 else:
                     source = memory.take_in(number, parameter)
             due.append(number)
             sources.append(source)
             addresses.append(address)
+        pushed.update(due, *on_devices.values())
         if due:
-            for number in moved:
-                parameters[number].grad = memory.tensors[number]
+            for parameter, own in moved:
+                parameter.grad = own
             # One call copies them: PyTorch would need microseconds for each, and would read the
             # memory that it writes. The memory of `keep` is then free for the next gradients, while
             # it is in the processor's cache.
