@@ -17,6 +17,14 @@ void Pause() {
 #endif
 }
 
+// The parts of the word that describes a loop.
+uint64_t NumberOf(uint64_t loop) { return loop >> 32; }
+uint64_t PartsOf(uint64_t loop) { return loop >> 16 & 0xffff; }
+uint64_t TakenOf(uint64_t loop) { return loop & 0xffff; }
+uint64_t FirstOf(uint64_t number, int parts) {
+  return number << 32 | static_cast<uint64_t>(parts) << 16;
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
@@ -29,30 +37,29 @@ ThreadPool::~ThreadPool() {
   {
     MutexLock lock(mutex_);
     ending_ = true;
-    ++loop_;
+    loop_ = FirstOf(NumberOf(loop_) + 1, /*parts=*/0);
   }
   changed_.NotifyAll();
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
+void ThreadPool::Run(int parts, Part part) {
   if (helpers_.empty() || parts <= 1) {
-    for (int i = 0; i < parts; ++i) part(i);
+    for (int i = 0; i < parts; ++i) part(0, i);
     return;
   }
   failure_ = nullptr;
   part_ = &part;
-  parts_ = parts;
-  pending_ = static_cast<int>(helpers_.size());
+  done_.store(0, std::memory_order_relaxed);
   {
     // The lock ensures that a thread which is about to sleep does not miss the change.
     MutexLock lock(mutex_);
-    ++loop_;
+    loop_.store(FirstOf(NumberOf(loop_) + 1, parts), std::memory_order_release);
   }
   changed_.NotifyAll();
-  Do(part, 0);
-  // The parts are even, so the other threads are about to finish too.
-  for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
+  Work(0);
+  // The parts are short, so the other threads are about to finish too.
+  for (int spins = 0; done_.load(std::memory_order_acquire) < parts; ++spins) {
     if (spins < kSpins) {
       Pause();
     } else {
@@ -62,31 +69,34 @@ void ThreadPool::Run(int parts, absl::FunctionRef<void(int part)> part) {
   if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void ThreadPool::Do(absl::FunctionRef<void(int)> part, int index) {
-  try {
-    part(index);
-  } catch (...) {
-    MutexLock lock(mutex_);
-    failure_ = std::current_exception();
+void ThreadPool::Work(int thread) {
+  uint64_t loop = loop_.load(std::memory_order_acquire);
+  while (TakenOf(loop) < PartsOf(loop)) {
+    // After a failure, `loop` has the current value.
+    if (!loop_.compare_exchange_weak(loop, loop + 1, std::memory_order_acq_rel)) continue;
+    try {
+      (*part_)(thread, static_cast<int>(TakenOf(loop)));
+    } catch (...) {
+      MutexLock lock(mutex_);
+      failure_ = std::current_exception();
+    }
+    done_.fetch_add(1, std::memory_order_release);
+    loop = loop_.load(std::memory_order_acquire);
   }
 }
 
-void ThreadPool::Help(int index) {
+void ThreadPool::Help(int thread) {
   uint64_t seen = 0;
+  const auto is_new = [&] { return NumberOf(loop_.load(std::memory_order_acquire)) != seen; };
   while (true) {
-    for (int spins = 0; spins < kSpins && loop_.load(std::memory_order_acquire) == seen; ++spins) {
-      Pause();
-    }
-    if (loop_.load(std::memory_order_acquire) == seen) {
+    for (int spins = 0; spins < kSpins && !is_new(); ++spins) Pause();
+    if (!is_new()) {
       MutexLock lock(mutex_);
-      while (loop_.load(std::memory_order_acquire) == seen) {
-        changed_.WaitUntil(mutex_, absl::InfiniteFuture());
-      }
+      while (!is_new()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
     }
-    seen = loop_.load(std::memory_order_acquire);
+    seen = NumberOf(loop_.load(std::memory_order_acquire));
     if (ending_) return;
-    if (index < parts_) Do(*part_, index);
-    pending_.fetch_sub(1, std::memory_order_release);
+    Work(thread);
   }
 }
 

@@ -14,8 +14,9 @@
 
 namespace syncgrads {
 
-// A fixed number of threads, including the caller's, that run the parts of a loop. A loop with
-// the same number of parts computes the same bits in every run.
+// A fixed number of threads, including the caller's, that run the parts of a loop. A thread takes
+// the next part when it has ended one, so a thread from which the system has taken its processor
+// delays the loop by a part. A loop with the same parts computes the same bits in every run.
 //
 // Not thread-safe: one loop at a time.
 class ThreadPool {
@@ -28,22 +29,27 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // Calls `part(i)` for each i from 0 to below `parts` (at most threads()), each on a thread of
-  // its own, and returns when all calls have returned. If a call throws, for example
-  // std::bad_alloc, the exception is then rethrown here.
-  void Run(int parts, absl::FunctionRef<void(int part)> part);
+  static constexpr int kMostParts = 0xffff;
+  // Calls `part(thread, i)` for each i from 0 to below `parts` (at most kMostParts), and returns
+  // when all calls have returned. `thread` is from 0 to below threads(). If a call throws, for
+  // example std::bad_alloc, the exception is then rethrown here.
+  using Part = absl::FunctionRef<void(int thread, int part)>;
+  void Run(int parts, Part part);
 
  private:
-  void Help(int index);
-  // Calls part(index) and stores its exception in failure_.
-  void Do(absl::FunctionRef<void(int)> part, int index);
+  void Help(int thread);
+  // Takes parts of the loop in progress until all are taken, and calls them. Stores an exception in
+  // failure_.
+  void Work(int thread);
 
   std::vector<std::thread> helpers_;
-  // The loop in progress. Written before `loop_` is incremented.
-  const absl::FunctionRef<void(int)>* part_ = nullptr;
-  int parts_ = 0;
+  // The number of the loop in progress, how many parts it has, and how many are taken: 32, 16 and
+  // 16 bits, from the highest to the lowest. One word, so that a thread that is late takes no part
+  // of a later loop than it has read of.
   std::atomic<uint64_t> loop_{0};
-  std::atomic<int> pending_{0};
+  // The loop in progress. Read by a thread that has taken a part, so that the loop cannot end.
+  const Part* part_ = nullptr;
+  std::atomic<int> done_{0};
   std::atomic<bool> ending_{false};
   // An exception of the loop in progress. Written under mutex_, read when all calls have
   // returned.

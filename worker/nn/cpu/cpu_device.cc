@@ -16,6 +16,7 @@ namespace {
 
 // With fewer operations for a thread, waking it takes longer than it saves.
 constexpr int64_t kLeastOperations = 40000;
+constexpr int64_t kRangesPerThread = 4;
 
 }  // namespace
 
@@ -23,38 +24,51 @@ template <typename T>
 CpuDevice<T>::CpuDevice(int threads, const CpuKernels<T>& kernels)
     : pool_(threads),
       kernels_(kernels),
-      part_rows_(threads),
+      thread_rows_(threads),
       part_gradients_(threads),
       part_sums_(threads) {}
 
 template <typename T>
-void CpuDevice<T>::For(int64_t items, int64_t operations_each,
-                       absl::FunctionRef<void(int, int64_t, int64_t)> range) {
-  const int64_t worthwhile = items * operations_each / kLeastOperations;
-  const int64_t parts =
-      std::max<int64_t>(1, std::min({static_cast<int64_t>(pool_.threads()), items, worthwhile}));
-  pool_.Run(static_cast<int>(parts),
-            [&](int part) { range(part, items * part / parts, items * (part + 1) / parts); });
+int64_t CpuDevice<T>::CountRanges(int64_t items, int64_t operations_each, int64_t most) {
+  return std::max<int64_t>(1, std::min({most, items, items * operations_each / kLeastOperations}));
+}
+
+template <typename T>
+void CpuDevice<T>::For(int64_t items, int64_t operations_each, Range range) {
+  const int64_t most = pool_.threads() == 1 ? 1 : kRangesPerThread * pool_.threads();
+  const int64_t ranges = CountRanges(items, operations_each, most);
+  pool_.Run(static_cast<int>(ranges), [&](int thread, int i) {
+    range(thread, items * i / ranges, items * (i + 1) / ranges);
+  });
+}
+
+template <typename T>
+void CpuDevice<T>::ForParts(int64_t items, int64_t operations_each, Range range) {
+  const int64_t parts = CountRanges(items, operations_each, pool_.threads());
+  pool_.Run(static_cast<int>(parts), [&](int /*thread*/, int part) {
+    range(part, items * part / parts, items * (part + 1) / parts);
+  });
 }
 
 template <typename T>
 void CpuDevice<T>::MultiplyMatrices(const MatrixProduct<T>& product) {
   const bool by_rows = product.rows >= product.columns;
   const int64_t items = by_rows ? product.rows : product.columns;
-  For(items, (by_rows ? product.columns : product.rows) * product.inner / 4 + 1,
-      [&](int, int64_t begin, int64_t end) {
-        MatrixProduct<T> part = product;
-        if (by_rows) {
-          part.rows = end - begin;
-          part.a += product.transpose_a ? begin : begin * product.a_stride;
-          part.c += begin * product.c_stride;
-        } else {
-          part.columns = end - begin;
-          part.b += product.transpose_b ? begin * product.b_stride : begin;
-          part.c += begin;
-        }
-        kernels_.multiply(part);
-      });
+  // Each range packs the other factor again, so there are few.
+  ForParts(items, (by_rows ? product.columns : product.rows) * product.inner / 4 + 1,
+           [&](int, int64_t begin, int64_t end) {
+             MatrixProduct<T> part = product;
+             if (by_rows) {
+               part.rows = end - begin;
+               part.a += product.transpose_a ? begin : begin * product.a_stride;
+               part.c += begin * product.c_stride;
+             } else {
+               part.columns = end - begin;
+               part.b += product.transpose_b ? begin * product.b_stride : begin;
+               part.c += begin;
+             }
+             kernels_.multiply(part);
+           });
 }
 
 template <typename T>
@@ -123,7 +137,7 @@ void CpuDevice<T>::SumColumns(int64_t rows, int64_t columns,
                               absl::FunctionRef<void(int64_t, int64_t, double*)> sum,
                               double* sums) {
   for (std::vector<double>& part : part_sums_) part.clear();
-  For(rows, columns, [&](int part, int64_t begin, int64_t end) {
+  ForParts(rows, columns, [&](int part, int64_t begin, int64_t end) {
     part_sums_[part].assign(columns, 0.0);
     sum(begin, end, part_sums_[part].data());
   });

@@ -76,10 +76,16 @@ class CpuDevice : public Device<T> {
   static T* Plain(Stored<T>* stored) { return reinterpret_cast<T*>(stored); }
   static const T* Plain(const Stored<T>* stored) { return reinterpret_cast<const T*>(stored); }
 
-  // Splits `items` into even ranges and calls `range(part, begin, end)` for each, one range on
-  // each thread. Uses fewer ranges if a range would have too few operations.
-  void For(int64_t items, int64_t operations_each,
-           absl::FunctionRef<void(int part, int64_t begin, int64_t end)> range);
+  // Splits `items` into even ranges and calls `range(thread, begin, end)` for each. There are
+  // several ranges for each thread, so that they end at the same time even if one has less of a
+  // processor, but fewer if a range would have too few operations.
+  using Range = absl::FunctionRef<void(int number, int64_t begin, int64_t end)>;
+  void For(int64_t items, int64_t operations_each, Range range);
+  // As For, but calls `range(part, begin, end)` for at most as many ranges as there are threads: if
+  // each range has a cost of its own, for example a sum.
+  void ForParts(int64_t items, int64_t operations_each, Range range);
+  // How many ranges to make, at most `most`.
+  static int64_t CountRanges(int64_t items, int64_t operations_each, int64_t most);
 
   // Computes a matrix product on all threads.
   void MultiplyMatrices(const MatrixProduct<T>& product);
@@ -121,7 +127,7 @@ class CpuDevice : public Device<T> {
   HostMemory memory_;
   ThreadPool pool_;
   const CpuKernels<T>& kernels_;
-  std::vector<std::vector<T>> part_rows_;       // im2col rows of each part
+  std::vector<std::vector<T>> thread_rows_;     // im2col rows of each thread
   std::vector<std::vector<T>> part_gradients_;  // weights' gradients of each part
   std::vector<std::vector<double>> part_sums_;
   std::vector<T> rows_;

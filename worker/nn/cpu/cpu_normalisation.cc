@@ -15,7 +15,7 @@ void CpuDevice<T>::FindStatistics(int64_t rows, int64_t channels, const Stored<T
                                   const BatchStatistics<T>& statistics) {
   const T* const input = Plain(stored_input);
   std::vector<int64_t> counts(part_sums_.size());
-  For(rows, 2 * channels, [&](int part, int64_t begin, int64_t end) {
+  ForParts(rows, 2 * channels, [&](int part, int64_t begin, int64_t end) {
     counts[part] = end - begin;
     part_sums_[part].resize(2 * channels);
     double* const mean = part_sums_[part].data();

@@ -1,0 +1,85 @@
+#include "worker/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncgrads {
+namespace {
+
+TEST(ThreadPoolTest, CallsEachPartOnce) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const int parts : {0, 1, 2, 7, ThreadPool::kMostParts}) {
+      std::vector<int> calls(parts);
+      std::atomic<bool> has_other_thread{false};
+      pool.Run(parts, [&](int thread, int part) {
+        ++calls[part];
+        if (thread < 0 || thread >= threads) has_other_thread = true;
+      });
+      EXPECT_EQ(calls, std::vector<int>(parts, 1)) << threads << " threads";
+      EXPECT_FALSE(has_other_thread);
+    }
+  }
+}
+
+// Many loops without a pause between them, in which threads are late: a thread must not take a part
+// of a loop that it does not know, nor twice.
+TEST(ThreadPoolTest, LoopsFollowEachOther) {
+  ThreadPool pool(4);
+  std::vector<int> values(9);
+  for (int loop = 0; loop < 20'000; ++loop) {
+    const int parts = 2 + loop % 8;
+    pool.Run(parts, [&values, loop](int, int part) { values[part] += loop; });
+    for (int part = 0; part < 9; ++part) {
+      ASSERT_EQ(values[part], part < parts ? loop : 0);
+      values[part] = 0;
+    }
+  }
+}
+
+// Each of the threads stands for one that has lost its processor.
+TEST(ThreadPoolTest, TheOthersTakeThePartsOfAThreadThatIsLate) {
+  ThreadPool pool(3);
+  constexpr int kParts = 12;
+  for (const int late : {0, 1, 2}) {
+    std::atomic<int> others{0};
+    std::atomic<bool> is_late{false};
+    pool.Run(kParts, [&](int thread, int) {
+      if (thread == late && !is_late.exchange(true)) {
+        while (others < kParts - 1) std::this_thread::yield();
+        return;
+      }
+      // So that the thread takes a part.
+      while (!is_late) std::this_thread::yield();
+      ++others;
+    });
+    EXPECT_EQ(others, kParts - 1);
+  }
+}
+
+TEST(ThreadPoolTest, AnExceptionIsRethrownWhenTheLoopHasEnded) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::atomic<int> calls{0};
+    try {
+      pool.Run(6, [&](int, int part) {
+        ++calls;
+        if (part == 4) throw std::runtime_error("part 4");
+      });
+      ADD_FAILURE() << "no exception";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(std::string(error.what()), "part 4");
+    }
+    EXPECT_GE(calls, 5);
+    pool.Run(6, [&](int, int) { ++calls; });
+  }
+}
+
+}  // namespace
+}  // namespace syncgrads
