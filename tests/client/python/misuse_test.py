@@ -290,6 +290,24 @@ class MisuseTest(JobTest):
                 torch.distributed.destroy_process_group()
         self.job.leave()
 
+    def test_keyboard_interrupt_ends_backward_of_ddp_and_forward_ends_the_step(self):
+        model = sg.ddp(nn.Linear(2, 2, bias=False))
+        x = torch.ones(1, 2) * (1 + RANK)
+        if RANK == 0:
+            with self.interrupted(_ddp._live[self.job]["model"]._group):
+                model(x).sum().backward()
+            self.job.barrier()
+            for _ in range(2):
+                with self.assertRaisesRegex(syncgrads.FailedPrecondition,
+                                            "backward was not complete.* job.leave()"):
+                    model(x)
+        else:
+            self.job.barrier()
+            model(x).sum().backward()
+            self.assertEqual(model.module.weight.grad.tolist(), [[1.5, 1.5]] * 2)
+        torch.distributed.destroy_process_group()
+        self.job.leave()
+
     def test_a_name_is_for_one_model_of_ddp(self):
         model = sg.ddp(nn.Linear(1, 1))
         for again in (lambda: sg.ddp(nn.Linear(1, 1)), lambda: self.optimized()):
