@@ -30,7 +30,8 @@ CpuDevice<T>::CpuDevice(int threads, const CpuKernels<T>& kernels)
 
 template <typename T>
 int64_t CpuDevice<T>::CountRanges(int64_t items, int64_t operations_each, int64_t most) {
-  return std::max<int64_t>(1, std::min({most, items, items * operations_each / kLeastOperations}));
+  return std::max<int64_t>(1, std::min<int64_t>({most, items, ThreadPool::kMostParts,
+                                                 items * operations_each / kLeastOperations}));
 }
 
 template <typename T>
