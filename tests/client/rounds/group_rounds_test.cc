@@ -165,62 +165,61 @@ class AnsweredInWaits : public Outbox, public Waits {
   std::set<const CondVar*> notified_;
 };
 
-TEST(GroupRoundsTest, AWaitForManyChunksIsWokenOnce) {
-  GroupSpec spec;
-  spec.name = "model";
-  spec.tensors = {{"v", DType::kF32, {16}}, {"w", DType::kF32, {16}}};
-  std::atomic<uint64_t> epoch{1};
-  AnsweredInWaits outbox;
-  outbox.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch, outbox);
-  GroupRounds& rounds = *outbox.rounds;
-  ASSERT_EQ(rounds.AllChunks().count, 8u);
-  std::vector<float> values(16);
-  const auto bytes =
-      absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float));
-  for (uint32_t t = 0; t < 2; ++t) ASSERT_TRUE(rounds.Push(TensorId{t}, bytes, bytes).ok());
-  EXPECT_TRUE(rounds.Await(rounds.ChunksOf(TensorId{0}), absl::InfiniteFuture()));
-  EXPECT_EQ(outbox.waits, 1);
-  EXPECT_FALSE(rounds.IsOver(rounds.AllChunks()));
-  EXPECT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
-  EXPECT_EQ(outbox.waits, 2);
+// A group of two tensors of four chunks each.
+class AnsweredRoundsTest : public ::testing::Test {
+ protected:
+  AnsweredRoundsTest() {
+    GroupSpec spec;
+    spec.name = "model";
+    spec.tensors = {{"v", DType::kF32, {16}}, {"w", DType::kF32, {16}}};
+    outbox_.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch_, outbox_);
+  }
+
+  GroupRounds& rounds() { return *outbox_.rounds; }
+  void Push(uint32_t tensor) {
+    const auto bytes = absl::MakeSpan(reinterpret_cast<std::byte*>(values_.data()),
+                                      values_.size() * sizeof(float));
+    ASSERT_TRUE(rounds().Push(TensorId{tensor}, bytes, bytes).ok());
+  }
+
+  std::atomic<uint64_t> epoch_{1};
+  std::vector<float> values_ = std::vector<float>(16);
+  AnsweredInWaits outbox_;
+};
+
+TEST_F(AnsweredRoundsTest, AWaitForManyChunksIsWokenOnce) {
+  ASSERT_EQ(rounds().AllChunks().count, 8u);
+  for (uint32_t t = 0; t < 2; ++t) Push(t);
+  EXPECT_TRUE(rounds().Await(rounds().ChunksOf(TensorId{0}), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox_.waits, 1);
+  EXPECT_FALSE(rounds().IsOver(rounds().AllChunks()));
+  EXPECT_TRUE(rounds().Await(rounds().AllChunks(), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox_.waits, 2);
 }
 
 // Others wait for a member that is in the middle of its step, unless it waits for them.
-TEST(GroupRoundsTest, ProgressCountsAPartOfAStepOnlyWhileItsResultsAreAwaited) {
-  GroupSpec spec;
-  spec.name = "model";
-  spec.tensors = {{"v", DType::kF32, {4}}, {"w", DType::kF32, {4}}};
-  std::atomic<uint64_t> epoch{1};
-  AnsweredInWaits outbox;
-  outbox.rounds = NewRounds(std::move(spec), /*chunk_bytes=*/16, epoch, outbox);
-  GroupRounds& rounds = *outbox.rounds;
-  std::vector<float> values(4);
-  const auto bytes =
-      absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float));
-  const auto push = [&](uint32_t tensor) {
-    ASSERT_TRUE(rounds.Push(TensorId{tensor}, bytes, bytes).ok());
-  };
-  EXPECT_EQ(rounds.Progress(), Round{0});
-  push(0);
-  EXPECT_EQ(rounds.Progress(), Round{0});
-  push(1);
-  EXPECT_EQ(rounds.Progress(), Round{1});
-  ASSERT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
-  ASSERT_TRUE(rounds.EndRound().ok());
-  push(0);
-  EXPECT_EQ(rounds.Progress(), Round{1});
-  ASSERT_TRUE(rounds.Await(rounds.ChunksOf(TensorId{0}), absl::InfiniteFuture()));
-  EXPECT_EQ(outbox.progress, Round{2});
-  EXPECT_EQ(rounds.Progress(), Round{1});
-  push(1);
-  EXPECT_EQ(rounds.Progress(), Round{2});
-  ASSERT_TRUE(rounds.Await(rounds.AllChunks(), absl::InfiniteFuture()));
-  ASSERT_TRUE(rounds.EndRound().ok());
-  push(0);
-  ASSERT_EQ(*rounds.AwaitNext(absl::InfiniteFuture()), TensorId{0});
-  EXPECT_EQ(outbox.progress, Round{3});
-  EXPECT_EQ(rounds.Progress(), Round{2});
-  rounds.Fail(absl::CancelledError("over"));
+TEST_F(AnsweredRoundsTest, ProgressCountsAPartOfAStepOnlyWhileItsResultsAreAwaited) {
+  EXPECT_EQ(rounds().Progress(), Round{0});
+  Push(0);
+  EXPECT_EQ(rounds().Progress(), Round{0});
+  Push(1);
+  EXPECT_EQ(rounds().Progress(), Round{1});
+  ASSERT_TRUE(rounds().Await(rounds().AllChunks(), absl::InfiniteFuture()));
+  ASSERT_TRUE(rounds().EndRound().ok());
+  Push(0);
+  EXPECT_EQ(rounds().Progress(), Round{1});
+  ASSERT_TRUE(rounds().Await(rounds().ChunksOf(TensorId{0}), absl::InfiniteFuture()));
+  EXPECT_EQ(outbox_.progress, Round{2});
+  EXPECT_EQ(rounds().Progress(), Round{1});
+  Push(1);
+  EXPECT_EQ(rounds().Progress(), Round{2});
+  ASSERT_TRUE(rounds().Await(rounds().AllChunks(), absl::InfiniteFuture()));
+  ASSERT_TRUE(rounds().EndRound().ok());
+  Push(0);
+  ASSERT_EQ(*rounds().AwaitNext(absl::InfiniteFuture()), TensorId{0});
+  EXPECT_EQ(outbox_.progress, Round{3});
+  EXPECT_EQ(rounds().Progress(), Round{2});
+  rounds().Fail(absl::CancelledError("over"));
 }
 
 TEST(GroupRoundsTest, AFailureWakesAWait) {

@@ -235,43 +235,42 @@ void CpuDevice<T>::ConvolveBackward(const Convolution<T>& layer, int64_t samples
 
   // Each part has its own gradient by the weights.
   std::vector<T*> parts(part_gradients_.size());
-  ForParts(
-      samples, window.positions() * size * outputs / 2, [&](int part, int64_t first, int64_t last) {
-        MatrixProduct<T> weights_part = by_weights;
-        MatrixProduct<T> rows_part = by_rows;
-        weights_part.c = parts[part] = Sized(part_gradients_[part], outputs * size);
-        ForEachBlock<T>(window, first, last, [&](int64_t row, int64_t rows, auto lay_out) {
-          weights_part.inner = rows;
-          weights_part.accumulate = row > first * window.positions();
-          weights_part.a = rows_part.a = output_gradient + row * outputs;
-          rows_part.rows = rows;
-          if (pointwise) {
-            weights_part.b = input + row * size;
-            kernels_.multiply(weights_part);
-            if (input_gradient == nullptr) return;
-            rows_part.c = input_gradient + row * size;
-            kernels_.multiply(rows_part);
-            return;
-          }
-          T* laid_out = Sized(thread_rows_[part], rows * size);
-          lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-            Im2Col(window, input + sample * window.input.size(), begin, end, laid_out + at * size);
-          });
-          weights_part.b = laid_out;
-          kernels_.multiply(weights_part);
-          if (input_gradient == nullptr) return;
-          // The rows are no longer needed: their memory is reused for their gradients.
-          rows_part.c = laid_out;
-          kernels_.multiply(rows_part);
-          lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
-            T* const image = input_gradient + sample * window.input.size();
-            // The lines of a sample come in order. Its image is still in the cache for the next
-            // ones.
-            if (begin == 0) std::fill(image, image + window.input.size(), T{0});
-            Col2Im(window, laid_out + at * size, begin, end, image);
-          });
-        });
+  const int64_t operations = window.positions() * size * outputs / 2;
+  ForParts(samples, operations, [&](int part, int64_t first, int64_t last) {
+    MatrixProduct<T> weights_part = by_weights;
+    MatrixProduct<T> rows_part = by_rows;
+    weights_part.c = parts[part] = Sized(part_gradients_[part], outputs * size);
+    ForEachBlock<T>(window, first, last, [&](int64_t row, int64_t rows, auto lay_out) {
+      weights_part.inner = rows;
+      weights_part.accumulate = row > first * window.positions();
+      weights_part.a = rows_part.a = output_gradient + row * outputs;
+      rows_part.rows = rows;
+      if (pointwise) {
+        weights_part.b = input + row * size;
+        kernels_.multiply(weights_part);
+        if (input_gradient == nullptr) return;
+        rows_part.c = input_gradient + row * size;
+        kernels_.multiply(rows_part);
+        return;
+      }
+      T* laid_out = Sized(thread_rows_[part], rows * size);
+      lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
+        Im2Col(window, input + sample * window.input.size(), begin, end, laid_out + at * size);
       });
+      weights_part.b = laid_out;
+      kernels_.multiply(weights_part);
+      if (input_gradient == nullptr) return;
+      // The rows are no longer needed: their memory is reused for their gradients.
+      rows_part.c = laid_out;
+      kernels_.multiply(rows_part);
+      lay_out([&](int64_t sample, int64_t begin, int64_t end, int64_t at) {
+        T* const image = input_gradient + sample * window.input.size();
+        // The lines of a sample come in order. Its image is still in the cache for the next ones.
+        if (begin == 0) std::fill(image, image + window.input.size(), T{0});
+        Col2Im(window, laid_out + at * size, begin, end, image);
+      });
+    });
+  });
   // The parts are added in their order, so the bits do not depend on the threads' timing.
   parts.erase(std::remove(parts.begin(), parts.end(), nullptr), parts.end());
   UnpackWeights(window, outputs, absl::MakeSpan(parts), weights_gradient);

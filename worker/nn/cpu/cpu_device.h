@@ -127,7 +127,7 @@ class CpuDevice : public Device<T> {
   HostMemory memory_;
   ThreadPool pool_;
   const CpuKernels<T>& kernels_;
-  std::vector<std::vector<T>> thread_rows_;     // im2col rows of each thread
+  std::vector<std::vector<T>> thread_rows_;     // im2col rows of each thread or part
   std::vector<std::vector<T>> part_gradients_;  // weights' gradients of each part
   std::vector<std::vector<double>> part_sums_;
   std::vector<T> rows_;
