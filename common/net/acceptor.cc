@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -31,7 +32,7 @@ constexpr int kBackoffMs = 50;
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
 // The time in milliseconds between two looks at the strangers.
-constexpr int kLookAtStrangersMs = 100;
+constexpr int kLookAtStrangersMs = 20;
 
 std::string InParentheses(const std::string& flag) {
   return flag.empty() ? "" : absl::StrCat(" (", flag, ")");
@@ -74,6 +75,7 @@ Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limit
 Acceptor::~Acceptor() {
   stop_.Set();
   thread_.join();
+  for (SerialThread& taker : takers_) taker.Finish();
 }
 
 void Acceptor::Run() {
@@ -213,7 +215,9 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
     connections_[connection.get()] = {status.st_dev, status.st_ino, peer};
     if (!peer.empty()) ++by_peer_[peer];
   }
-  take_(std::move(connection), is_local);
+  auto taken = std::make_shared<FileDescriptor>(std::move(connection));
+  takers_[next_taker_++ % takers_.size()].Run(
+      [this, taken, is_local] { take_(std::move(*taken), is_local); });
 }
 
 std::string Acceptor::PastLimit(const std::string& peer) const {

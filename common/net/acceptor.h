@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,6 +32,7 @@
 #include "common/mutex.h"
 #include "common/net/polling.h"
 #include "common/net/strangers.h"
+#include "common/serial_thread.h"
 #include "common/shm/pages.h"
 
 namespace syncgrads {
@@ -46,12 +49,13 @@ struct ConnectionLimits {
   std::string connections_per_peer_flag = {};
 };
 
-// Has its own thread, from construction to destruction. Created and destroyed by one thread; the
+// Has its own threads, from construction to destruction. Created and destroyed by one thread; the
 // private functions run on the acceptor's thread. Other functions may be called on any thread.
 class Acceptor {
  public:
   // Receives an accepted, non-blocking connection and its ownership. `is_local`: it comes from a
-  // unix socket. Called on the acceptor's thread.
+  // unix socket. Called on several threads. It may take as long as the connection sends: gRPC 1.51
+  // reads and parses on the thread that hands the connection to it, if there is something to read.
   using Take = std::function<void(FileDescriptor connection, bool is_local)>;
   // Logs a line. Called on the acceptor's thread.
   using Warn = std::function<void(const std::string& line)>;
@@ -128,7 +132,11 @@ class Acceptor {
   absl::Time looked_for_closed_ = absl::InfinitePast();
   absl::Time looked_at_strangers_ = absl::InfinitePast();
   LineThrottle refusals_;
+  size_t next_taker_ = 0;
 
+  // They call `take_`, in turns, so that a connection that sends without a pause delays neither the
+  // acceptor, which cuts it, nor the connections of the other threads.
+  std::array<SerialThread, 4> takers_;
   std::thread thread_;
 };
 

@@ -24,8 +24,8 @@ namespace syncgrads {
 
 struct StrangerLimits {
   // The bytes that a connection may send while no stream has begun on it. A TLS handshake, a first
-  // call's headers and a request of Probe, which measures a link, fit in.
-  int64_t bytes = 512 << 10;
+  // call's headers and the 256 KiB of a request of Probe, which measures a link, fit in.
+  int64_t bytes = 320 << 10;
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;

@@ -17,6 +17,7 @@
 #include "common/net/acceptor.h"
 #include "common/net/address.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/strangers.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/peer_address.h"
 #include "common/rpc/refuse_compressed.h"
@@ -49,8 +50,11 @@ absl::Status OutOfMemory(absl::string_view to_do) {
 
 class DataServer::Service : public v1::ServedData::Service {
  public:
-  explicit Service(Options options)
-      : options_(std::move(options)), opening_(options_.opening), wrong_tokens_(options_.warn) {
+  Service(Options options, Strangers& strangers)
+      : options_(std::move(options)),
+        strangers_(strangers),
+        opening_(options_.opening),
+        wrong_tokens_(options_.warn) {
     options_.job.data_host = nullptr;
   }
 
@@ -75,6 +79,8 @@ class DataServer::Service : public v1::ServedData::Service {
 
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
     const std::string peer = AddressOfPeer(context.peer());
+    const std::string connection = EndpointOfPeer(context.peer());
+    strangers_.Begin(connection);
     v1::ServedDataRequest request;
     bool has_first = false;
     {
@@ -85,6 +91,7 @@ class DataServer::Service : public v1::ServedData::Service {
       return absl::InvalidArgumentError("the first request must be open");
     }
     SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, request.open().token(), peer));
+    strangers_.Admit(connection);
     // Only calls that may read the rows count: others cannot use up the limit.
     const uint64_t calls = ++calls_;
     ++activity_;
@@ -148,6 +155,7 @@ class DataServer::Service : public v1::ServedData::Service {
   }
 
   Options options_;
+  Strangers& strangers_;
   OpeningCalls opening_;
   WrongTokens wrong_tokens_;
   std::atomic<uint64_t> batches_made_{0};
@@ -157,6 +165,7 @@ class DataServer::Service : public v1::ServedData::Service {
 
 struct DataServer::Listening {
   uint16_t port = 0;
+  Strangers strangers;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> server;
   // Destroyed first: it no longer passes connections to gRPC.
@@ -194,14 +203,14 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   const Acceptor::Warn warn = options.warn;
-  server->service_ = std::make_unique<Service>(std::move(options));
+  server->service_ = std::make_unique<Service>(std::move(options), listening->strangers);
   builder.RegisterService(server->service_.get());
   listening->server = builder.BuildAndStart();
   if (listening->server == nullptr) {
     return absl::UnavailableError("gRPC could not start the data server");
   }
   listening->acceptor = std::make_unique<Acceptor>(
-      std::move(sockets.sockets), ConnectionLimits(), /*strangers=*/nullptr, warn,
+      std::move(sockets.sockets), ConnectionLimits(), &listening->strangers, warn,
       [to = listening->connections.get()](FileDescriptor connection, bool /*is_local*/) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
         parameters.fd = connection.Release();

@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <optional>
 #include <random>
@@ -110,10 +112,13 @@ class AcceptorTest : public ::testing::Test {
           socklen_t length = sizeof(own);
           getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
           EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
-          const char byte = 1;
-          EXPECT_EQ(write(connection.get(), &byte, 1), 1);
-          MutexLock lock(mutex_);
-          taken_.push_back(std::move(connection));
+          {
+            MutexLock lock(mutex_);
+            const char byte = 1;
+            send(connection.get(), &byte, 1, MSG_NOSIGNAL);  // fails if the connection was cut
+            taken_.push_back(std::move(connection));
+          }
+          if (during_take_ != nullptr) during_take_();
         });
   }
 
@@ -147,6 +152,8 @@ class AcceptorTest : public ::testing::Test {
 
   const std::string unix_name_ = UnixName();
   uint16_t port_ = 0;
+  // Called when a connection has been taken, on the thread on which it was.
+  std::function<void()> during_take_;
   std::list<Client> clients_;
   Mutex mutex_;
   std::vector<FileDescriptor> taken_ ABSL_GUARDED_BY(mutex_);
@@ -239,11 +246,30 @@ TEST_F(AcceptorTest, AFurtherStrangerTakesThePlaceOfTheOldest) {
 TEST_F(AcceptorTest, StrangersAreCutInTime) {
   Strangers strangers({.bytes = 1000, .time = absl::Milliseconds(1)});
   Listen({}, &strangers);
-  EXPECT_TRUE(IsTaken());
+  Client client;
+  EXPECT_TRUE(client.Connect(port_));
   EXPECT_TRUE(WaitUntil([&] { return !lines().empty(); }));
   EXPECT_EQ(strangers.size(), 0u);
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("was admitted to nothing within 1ms")));
   acceptor_.reset();
+}
+
+TEST_F(AcceptorTest, AStrangerIsCutWhileItIsTakenAndOthersAreTaken) {
+  Strangers strangers({.bytes = 1000, .time = absl::Milliseconds(1)});
+  std::atomic<int> taken = 0;
+  std::atomic<bool> others_went_on = false, has_ended = false;
+  during_take_ = [&] {
+    if (++taken > 1) return;
+    others_went_on = WaitUntil([&] { return taken > 1 && !lines().empty(); });
+    has_ended = true;
+  };
+  Listen({}, &strangers);
+  Client first, second;
+  EXPECT_TRUE(first.Connect(port_));
+  EXPECT_TRUE(second.Connect(port_));
+  EXPECT_TRUE(WaitUntil([&] { return has_ended.load(); }));
+  acceptor_.reset();
+  EXPECT_TRUE(others_went_on);
 }
 
 TEST_F(AcceptorTest, AUnixSocketsConnectionsAreOfNoPeer) {

@@ -8,7 +8,7 @@ import time
 
 import grpc
 from hostile.peers import (MIB, PATIENCE, Code, Failure, Options, Peer, RawConnection,
-                           channel, check_refusal, connect, control, control_grpc,
+                           Unfinished, channel, check_refusal, connect, control, control_grpc,
                            processor_seconds, row, struct)
 
 
@@ -112,15 +112,17 @@ def _():
             "server's processor time")
 
 
-@row("a first request of 4 MiB on a new connection")
+@row("a first request of 4 MiB whose last byte never comes")
 def _():
-    try:
-        control_grpc.ControlStub(channel()).Probe(
-            control.ProbeRequest(padding=b"\0" * (4 * MIB)), timeout=PATIENCE)
-    except grpc.RpcError as error:
-        return check_refusal("a large first request", error.code(), error.details(),
-                             Code.UNAVAILABLE)
-    raise Failure("the request was taken")
+    # A connection that has sent little has more time.
+    earlier = RawConnection()
+    earlier.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+    end = Unfinished("/syncgrads.v1.Control/Probe", 4 * MIB).run()
+    earlier.send(RawConnection.frame(RawConnection.PING, payload=b"\0" * 8))
+    while frame := earlier.read():
+        if frame[0] == RawConnection.PING and frame[1] & 1:
+            return end
+    raise Failure(f"{end}, and a connection that was older is closed too")
 
 
 @row("a connection that begins nothing, and answers pings")

@@ -1,5 +1,6 @@
-// More connections than a ps-worker that serves data has file descriptors for. A reader that is
-// connected continues, and a later one is served when the flood is over.
+// Connections that cost a ps-worker that serves data more than they may: more of them than it has
+// file descriptors, and headers that never end. A reader that is connected continues, and a later
+// one is served.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +33,7 @@ namespace syncgrads {
 namespace {
 
 using ::syncgrads::testing::Process;
+using ::testing::AnyOf;
 
 constexpr rlim_t kDescriptors = 100;
 constexpr int kFlood = 300;
@@ -143,12 +146,31 @@ TEST_F(DataServerFloodTest, DisturbsNoReaderAndEnds) {
   reader.ExpectRow(0);
   std::vector<FileDescriptor> flood;
   for (int i = 0; i < kFlood; ++i) flood.push_back(Connect());
-  SYNCGRADS_EXPECT_OK(server_->WaitForLine("connections are refused", kLongEnough));
+  SYNCGRADS_EXPECT_OK(server_->WaitForLine("connections are cut", kLongEnough));
   for (uint64_t row = 1; row < 10; ++row) reader.ExpectRow(row);
   flood.clear();
   Reader later(port_);
   later.Open();
   later.ExpectRow(0);
+  reader.ExpectRow(0);
+}
+
+TEST_F(DataServerFloodTest, HeadersThatNeverEndEndTheConnection) {
+  Reader reader(port_);
+  reader.Open();
+  const FileDescriptor hostile = Connect();
+  const timeval timeout = {absl::ToInt64Seconds(kLongEnough), 0};
+  setsockopt(hostile.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  // The preface, settings, the first headers, and then more of them: HTTP/2's frames 4, 1 and 9.
+  std::string bytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  bytes += std::string("\0\0\4\1\0\0\0\0\1\x83\x86\x40\x7f", 13);
+  const std::string more = std::string("\0\x40\0\x9\0\0\0\0\1", 9) + std::string(0x4000, '\x80');
+  size_t sent = 0;
+  while (sent < (64 << 20) && send(hostile.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    sent += bytes.size();
+    bytes = more;
+  }
+  EXPECT_THAT(errno, AnyOf(ECONNRESET, EPIPE)) << sent << " bytes were sent";
   reader.ExpectRow(0);
 }
 
