@@ -14,9 +14,10 @@ namespace syncgrads::client {
 namespace {
 
 constexpr size_t kBytes = 256 << 10;
-// The number of messages that are measured. One more is sent before them: it connects and opens
-// TCP's congestion window.
-constexpr int kMessages = 3;
+// The number of messages that are measured. Two are sent before them: an empty one, which connects
+// (a server limits the bytes of a connection that it does not know yet), and one that opens TCP's
+// congestion window.
+constexpr int kMessages = 3, kMessagesBefore = 2;
 
 }  // namespace
 
@@ -27,13 +28,13 @@ std::optional<double> MeasureGrpcLink(const std::string& address,
   const std::shared_ptr<grpc::Channel> channel = NewChannel(address, security, congestion_control);
   const auto stub = v1::Control::NewStub(channel);
   v1::ProbeRequest request;
-  if (direction == LinkDirection::kToServer) {
-    request.set_padding(std::string(kBytes, '\0'));
-  } else {
-    request.set_reply_bytes(kBytes);
-  }
   std::optional<double> fastest;
-  for (int message = 0; message <= kMessages; ++message) {
+  for (int message = 0; message < kMessagesBefore + kMessages; ++message) {
+    if (message == 1 && direction == LinkDirection::kToServer) {
+      request.set_padding(std::string(kBytes, '\0'));
+    } else if (message == 1) {
+      request.set_reply_bytes(kBytes);
+    }
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + (deadline - MonotonicNow())));
     context.set_wait_for_ready(true);
@@ -44,7 +45,7 @@ std::optional<double> MeasureGrpcLink(const std::string& address,
     const double rate = kBytes / std::max(1e-9, absl::ToDoubleSeconds(MonotonicNow() - begun));
     if (status.ok()) {
       if (reply.padding().size() != request.reply_bytes()) return std::nullopt;
-      if (message > 0) fastest = std::max(fastest.value_or(0), rate);
+      if (message >= kMessagesBefore) fastest = std::max(fastest.value_or(0), rate);
       continue;
     }
     // Without a connection, the time says nothing about the link's rate.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -31,8 +32,8 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 constexpr int kBackoffMs = 50;
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
-// The time in milliseconds between two looks at the strangers.
-constexpr int kLookAtStrangersMs = 20;
+// The time between two looks at the strangers. A look takes about a microsecond for each of them.
+int LookAtStrangersMs(size_t strangers) { return 10 + static_cast<int>(strangers / 20); }
 
 std::string InParentheses(const std::string& flag) {
   return flag.empty() ? "" : absl::StrCat(" (", flag, ")");
@@ -70,27 +71,32 @@ Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limit
       warn_(std::move(warn)),
       take_(std::move(take)),
       reserve_(NewReserve()),
+      taker_is_idle_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { Run(); }) {}
 
 Acceptor::~Acceptor() {
   stop_.Set();
   thread_.join();
-  for (SerialThread& taker : takers_) taker.Finish();
+  for (Taker& taker : takers_) taker.thread.Finish();
 }
 
 void Acceptor::Run() {
-  std::vector<pollfd> polled = {{stop_.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{stop_.descriptor(), POLLIN, 0}, {taker_is_idle_.get(), POLLIN, 0}};
   for (const FileDescriptor& socket : listening_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
-    if (poll(polled.data(), polled.size(), CutStrangers()) < 0) continue;  // EINTR
+    // Without an idle taker, the sockets are not looked at.
+    const size_t looked_at = IdleTaker() != nullptr ? polled.size() : 2;
+    if (poll(polled.data(), looked_at, CutStrangers()) < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
+    uint64_t times = 0;
+    if (polled[1].revents != 0 && read(taker_is_idle_.get(), &times, sizeof(times)) < 0) continue;
     if (!reserve_.valid()) reserve_ = NewReserve();
     bool back_off = false;
-    for (size_t i = 0; i < listening_.size(); ++i) {
-      if (polled[i + 1].revents == 0) continue;
+    for (size_t i = 2; i < looked_at; ++i) {
+      if (polled[i].revents == 0) continue;
       Accepted accepted = Accepted::kOne;
       for (int n = 0; n < kAtOnce && accepted == Accepted::kOne; ++n) {
-        accepted = AcceptFrom(listening_[i]);
+        accepted = AcceptFrom(listening_[i - 2]);
       }
       back_off |= accepted == Accepted::kNotYet;
     }
@@ -100,7 +106,14 @@ void Acceptor::Run() {
   }
 }
 
+Acceptor::Taker* Acceptor::IdleTaker() {
+  const auto idle =
+      std::find_if(takers_.begin(), takers_.end(), [](const Taker& taker) { return !taker.busy; });
+  return idle == takers_.end() ? nullptr : &*idle;
+}
+
 Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
+  if (IdleTaker() == nullptr) return Accepted::kNone;
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
   FileDescriptor connection(accept4(listening.get(), reinterpret_cast<sockaddr*>(&address), &length,
@@ -193,15 +206,16 @@ bool Acceptor::AddStranger(const FileDescriptor& connection, const std::string& 
 
 int Acceptor::CutStrangers() {
   if (strangers_ == nullptr) return -1;
+  const int interval = LookAtStrangersMs(strangers_->size());
   const absl::Time now = MonotonicNow();
   const absl::Duration elapsed = now - looked_at_strangers_;
-  if (elapsed >= absl::Milliseconds(kLookAtStrangersMs)) {
+  if (elapsed >= absl::Milliseconds(interval)) {
     looked_at_strangers_ = now;
     // If this process was stopped, the strangers could not be admitted in that time.
-    const absl::Duration awake = std::min(elapsed, 2 * absl::Milliseconds(kLookAtStrangersMs));
+    const absl::Duration awake = std::min(elapsed, 2 * absl::Milliseconds(interval));
     for (const std::string& cut : strangers_->Cut(awake)) NoteCut("limit", cut);
   }
-  return strangers_->size() > 0 ? kLookAtStrangersMs : -1;
+  return strangers_->size() > 0 ? interval : -1;
 }
 
 void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool is_local) {
@@ -215,9 +229,15 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
     connections_[connection.get()] = {status.st_dev, status.st_ino, peer};
     if (!peer.empty()) ++by_peer_[peer];
   }
+  Taker& taker = *IdleTaker();
+  taker.busy = true;
   auto taken = std::make_shared<FileDescriptor>(std::move(connection));
-  takers_[next_taker_++ % takers_.size()].Run(
-      [this, taken, is_local] { take_(std::move(*taken), is_local); });
+  taker.thread.Run([this, &taker, taken, is_local] {
+    take_(std::move(*taken), is_local);
+    taker.busy = false;
+    const uint64_t once = 1;
+    [[maybe_unused]] const ssize_t written = write(taker_is_idle_.get(), &once, sizeof(once));
+  });
 }
 
 std::string Acceptor::PastLimit(const std::string& peer) const {

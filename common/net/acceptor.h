@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -85,6 +86,11 @@ class Acceptor {
     ino_t inode = 0;
     std::string peer;
   };
+  // A thread that calls `take_`.
+  struct Taker {
+    std::atomic<bool> busy{false};
+    SerialThread thread;
+  };
   enum class Accepted {
     kOne,     // one connection was accepted or refused
     kNone,    // no connection was pending
@@ -92,6 +98,9 @@ class Acceptor {
   };
 
   void Run();
+  // Null: all are busy.
+  Taker* IdleTaker();
+  // Accepts a connection, or none if all takers are busy.
   Accepted AcceptFrom(const FileDescriptor& listening);
   // Accepts a connection with the reserved descriptor and closes it.
   Accepted RefuseFrom(const FileDescriptor& listening);
@@ -132,11 +141,13 @@ class Acceptor {
   absl::Time looked_for_closed_ = absl::InfinitePast();
   absl::Time looked_at_strangers_ = absl::InfinitePast();
   LineThrottle refusals_;
-  size_t next_taker_ = 0;
 
-  // They call `take_`, in turns, so that a connection that sends without a pause delays neither the
-  // acceptor, which cuts it, nor the connections of the other threads.
-  std::array<SerialThread, 4> takers_;
+  // They call `take_`, so that a connection that sends without a pause delays neither the acceptor,
+  // which cuts it, nor further connections. If all are busy, further connections wait in the
+  // kernel.
+  std::array<Taker, 4> takers_;
+  // An eventfd, which is set when a taker is idle again.
+  FileDescriptor taker_is_idle_;
   std::thread thread_;
 };
 

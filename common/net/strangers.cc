@@ -46,15 +46,16 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
   if (!copy.valid()) return false;
   MutexLock lock(mutex_);
   // An earlier connection with the same endpoint must have ended.
-  strangers_[endpoint] = {std::move(copy),     network, other_user, ++added_, absl::ZeroDuration(),
-                          /*has_stream=*/false};
+  strangers_[endpoint] = {std::move(copy), network, other_user, ++added_};
   return true;
 }
 
 void Strangers::Begin(const std::string& endpoint) {
   MutexLock lock(mutex_);
   const auto found = strangers_.find(endpoint);
-  if (found != strangers_.end()) found->second.has_stream = true;
+  if (found != strangers_.end() && ++found->second.streams > limits_.streams) {
+    Reset(found->second.copy);
+  }
 }
 
 void Strangers::Admit(const std::string& endpoint) {
@@ -81,19 +82,29 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
     Stranger& stranger = one->second;
     stranger.age += elapsed;
     const std::optional<int64_t> bytes = BytesRead(stranger.copy);
-    const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
-    if (bytes.has_value() && *bytes <= most && stranger.age <= limits_.time) continue;
-    if (bytes.has_value()) {
+    const std::string excess = ExcessOf(stranger, bytes);
+    if (excess.empty() && bytes.has_value()) continue;
+    if (!excess.empty()) {
       Reset(stranger.copy);
-      cut.push_back(*bytes > most
-                        ? absl::StrCat(one->first, " was admitted to nothing and has sent ", *bytes,
-                                       " bytes; the limit is ", most)
-                        : absl::StrCat(one->first, " was admitted to nothing within ",
-                                       absl::FormatDuration(limits_.time)));
+      cut.push_back(absl::StrCat(one->first, " was admitted to nothing", excess));
     }
     strangers_.erase(one);
   }
   return cut;
+}
+
+std::string Strangers::ExcessOf(const Stranger& stranger, std::optional<int64_t> bytes) const {
+  if (stranger.streams > limits_.streams) {
+    return absl::StrCat(" and has begun ", stranger.streams, " streams; the limit is ",
+                        limits_.streams);
+  }
+  if (!bytes.has_value()) return "";
+  const int64_t most = stranger.streams > 0 ? limits_.bytes_with_stream : limits_.bytes;
+  if (*bytes > most) {
+    return absl::StrCat(" and has sent ", *bytes, " bytes; the limit is ", most);
+  }
+  if (stranger.age <= limits_.time) return "";
+  return absl::StrCat(" within ", absl::FormatDuration(limits_.time));
 }
 
 std::optional<std::string> Strangers::CutOldest() {

@@ -23,12 +23,14 @@
 namespace syncgrads {
 
 struct StrangerLimits {
-  // The bytes that a connection may send while no stream has begun on it. A TLS handshake, a first
-  // call's headers and the 256 KiB of a request of Probe, which measures a link, fit in.
-  int64_t bytes = 320 << 10;
+  // The bytes that a connection may send while no stream has begun on it: a TLS handshake, and a
+  // first call's headers and request.
+  int64_t bytes = 96 << 10;
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;
+  // The streams that a connection may begin. Their peer may reset them at once, and begin others.
+  uint32_t streams = 256;
   absl::Duration time = absl::Seconds(60);
 };
 
@@ -43,7 +45,7 @@ class Strangers {
   // the copy.
   bool Add(const FileDescriptor& connection, const std::string& endpoint,
            const std::string& network, std::optional<unsigned> other_user);
-  // A stream has begun on the connection.
+  // A stream has begun on the connection. Resets the connection if it is one too many.
   void Begin(const std::string& endpoint);
   // A call on the connection was admitted: it is a stranger no more.
   void Admit(const std::string& endpoint);
@@ -52,7 +54,8 @@ class Strangers {
   std::optional<unsigned> OtherUserOf(const std::string& endpoint) const;
   size_t size() const;
 
-  // Resets the connections that have exceeded a limit, and forgets those that have ended.
+  // Resets the connections that have exceeded a limit, and forgets those that have ended or were
+  // reset.
   // `elapsed` is the time since the last call. Returns a text about each, for the log.
   std::vector<std::string> Cut(absl::Duration elapsed);
   // Resets the oldest stranger of the network that has most strangers. Returns a text about it;
@@ -66,8 +69,12 @@ class Strangers {
     std::optional<unsigned> other_user;
     uint64_t number = 0;  // in the order of their additions
     absl::Duration age;
-    bool has_stream = false;
+    uint32_t streams = 0;
   };
+
+  // Which limit the connection has exceeded; empty if none. `bytes` are those that were read from
+  // it; nullopt if it has ended.
+  std::string ExcessOf(const Stranger& stranger, std::optional<int64_t> bytes) const;
 
   const StrangerLimits limits_;
   mutable Mutex mutex_;

@@ -70,11 +70,11 @@ class SignalStream : public DuplexStream {
 // only reader.
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
-  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, LargeMessages& large,
-             Coordinator& coordinator, Access& access, SerializedPlans& plans, StreamCount& members,
-             EventLog& events)
+  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+             ControlThreads& threads, Coordinator& coordinator, Access& access,
+             SerializedPlans& plans, StreamCount& members, EventLog& events)
       : SignalStream(context, deadlines,
-                     std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &large),
+                     std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &threads),
         coordinator_(coordinator),
         access_(access),
         caller_(CallerOf(*context)),
@@ -169,7 +169,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 };
 
 // One server's Follow stream. Owned as DuplexStream describes. `server_` is used only by OnMessage
-// and OnOver, of which one call runs at a time.
+// and OnOver, of which one call runs at a time. Some rounds wait for its messages, so gRPC's
+// threads handle them.
 class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
  public:
   FollowStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
@@ -261,7 +262,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(context, deadlines_, large_, *coordinator_, access_,
+  auto stream = std::make_shared<JoinStream>(context, deadlines_, threads_, *coordinator_, access_,
                                              plans_, members_, events_);
   stream->Start();
   return stream.get();

@@ -10,8 +10,8 @@
 #include "proto/control.grpc.pb.h"
 #include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
+#include "server/service/control_threads.h"
 #include "server/service/event_log.h"
-#include "server/service/large_messages.h"
 #include "server/service/serialized_plans.h"
 #include "server/service/server_loads.h"
 #include "server/service/stream_count.h"
@@ -58,8 +58,8 @@ class ControlService
   ServerLoads& loads_;
   EventLog& events_;
   SerializedPlans plans_;
-  StreamCount members_;  // Join streams whose worker was admitted
-  LargeMessages large_;  // destroyed first: its thread uses the others
+  StreamCount members_;     // Join streams whose worker was admitted
+  ControlThreads threads_;  // destroyed first: they use the others
 };
 
 }  // namespace syncgrads::server

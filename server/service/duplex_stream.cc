@@ -12,8 +12,8 @@
 namespace syncgrads::server {
 
 DuplexStream::DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                           std::shared_ptr<UnreadBytes> unread, LargeMessages* large)
-    : call_(context), deadlines_(deadlines), large_(large), unread_(std::move(unread)) {}
+                           std::shared_ptr<UnreadBytes> unread, ControlThreads* threads)
+    : call_(context), deadlines_(deadlines), threads_(threads), unread_(std::move(unread)) {}
 
 // The bytes are removed here, where no sender can call Enqueue any more.
 DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
@@ -117,13 +117,13 @@ void DuplexStream::OnReadDone(bool ok) {
     return EndLocked(grpc::Status::OK);
   }
   if (!has_hello_ && !TakeFirst()) return;
-  if (large_ != nullptr && incoming_.Length() >= kLargeMessageBytes) return HandleLarge();
+  if (threads_ != nullptr) return HandleOnThreads();
   OnMessage(incoming_);
   MutexLock lock(mutex_);
   ReadNextLocked();
 }
 
-void DuplexStream::HandleLarge() {
+void DuplexStream::HandleOnThreads() {
   {
     MutexLock lock(mutex_);
     handling_ = true;
@@ -136,7 +136,7 @@ void DuplexStream::HandleLarge() {
     if (finish_with_.has_value()) return FinishLocked();
     ReadNextLocked();
   };
-  if (!large_->Run(incoming_.Length(), handle)) handle();
+  if (!threads_->Handle(incoming_.Length(), handle)) handle();
 }
 
 bool DuplexStream::HasEnded() {
@@ -186,8 +186,9 @@ void DuplexStream::OnDone() {
     MutexLock lock(mutex_);
     deadlines_.Remove(this, deadline_);
   }
-  OnOver();
-  self_.reset();
+  std::shared_ptr<DuplexStream> self = std::move(self_);
+  if (threads_ == nullptr) return OnOver();
+  threads_->End([self = std::move(self)] { self->OnOver(); });
 }
 
 void DuplexStream::OnTimeout(absl::Duration timeout) {

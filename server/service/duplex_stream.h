@@ -28,25 +28,25 @@
 #include "common/mutex.h"
 #include "server/core/rounds/unread_bytes.h"
 #include "server/service/cancellable_call.h"
-#include "server/service/large_messages.h"
+#include "server/service/control_threads.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
 
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
-// Thread-safe. OnMessage and OnOver are called on gRPC's threads, one call at a time, without
-// locks; OnMessage may also be called on the thread of LargeMessages. Lock order: `mutex_`, then
-// that of StreamDeadlines.
+// Thread-safe. OnMessage and OnOver are called one call at a time, without locks, on ControlThreads
+// if there are some, and otherwise on gRPC's threads. Lock order: `mutex_`, then that of
+// StreamDeadlines.
 class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {
  public:
   // `context` is the context of the call. `deadlines` must outlive this object. `unread` counts
-  // the bytes that wait to be sent. `large` must outlive this object; null: gRPC's threads handle
-  // messages of all sizes.
+  // the bytes that wait to be sent. `threads` must outlive this object; null: gRPC's threads handle
+  // the messages.
   DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-               std::shared_ptr<UnreadBytes> unread, LargeMessages* large = nullptr);
+               std::shared_ptr<UnreadBytes> unread, ControlThreads* threads = nullptr);
   ~DuplexStream() override;
 
   // Starts reading. To be called once, before the reactor is returned to gRPC.
@@ -89,10 +89,9 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // Checks the first message. If it is too large, finishes the stream and returns false.
   bool TakeFirst();
 
-  // Calls OnMessage for a large message, on another thread if there is room. Until it has returned,
-  // no message is read and OnOver is not called. If the stream ends before the thread is free, the
-  // message is dropped.
-  void HandleLarge();
+  // Calls OnMessage on another thread, if there is room. Until it has returned, no message is read
+  // and OnOver is not called. If the stream ends before the thread is free, the message is dropped.
+  void HandleOnThreads();
   // Whether the stream was finished or cut on this side.
   bool HasEnded();
   void OnReadDone(bool ok) final;
@@ -119,7 +118,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   CancellableCall call_;
   StreamDeadlines& deadlines_;
-  LargeMessages* const large_;
+  ControlThreads* const threads_;
   // Whether a message has been received.
   std::atomic<bool> has_hello_{false};
   // The stream's reference to itself, from Start until OnDone.
@@ -136,7 +135,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   std::optional<Waiting> writing_ ABSL_GUARDED_BY(mutex_);
   Queue waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  // A large message waits to be handled or is being handled.
+  // A message waits for a thread or is being handled there.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   // CutWith was called.
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;

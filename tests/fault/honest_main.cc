@@ -1,6 +1,6 @@
 // An honest job that runs beside a misbehaving client. Until SIGTERM, two ranks average known
 // values in every step and compare each result bit for bit. Prints "step N" every 100 steps, each
-// step that takes more than 250 ms, and at the end the durations of the first 500 steps and of the
+// step that takes more than 20 ms, and at the end the durations of the first 500 steps and of the
 // later ones.
 //
 // Exit codes: 0 if every result was correct; 1 if a result was wrong or a call failed, and the
@@ -41,7 +41,7 @@ constexpr size_t kElements = 4096;
 // Leaves processor time for other processes.
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 // The duration of a step that is printed at once.
-constexpr absl::Duration kSlow = absl::Milliseconds(250);
+constexpr absl::Duration kSlow = absl::Milliseconds(20);
 
 // The steps before the other client is started.
 constexpr size_t kQuietSteps = 500;
@@ -80,7 +80,8 @@ class HonestJob {
       if (rank == 0) {
         durations_.push_back(MonotonicNow() - begin);
         if (durations_.back() > kSlow) {
-          std::cout << "step " << step << " took " << durations_.back() << std::endl;
+          std::cout << absl::FormatTime("%H:%M:%E3S", absl::Now(), absl::LocalTimeZone())
+                    << ": step " << step << " took " << durations_.back() << std::endl;
         }
       }
       for (size_t i = 0; i < kElements; ++i) {

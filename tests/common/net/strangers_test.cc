@@ -118,6 +118,22 @@ TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
   EXPECT_TRUE(connection.HasEnded());
 }
 
+TEST(StrangersTest, StreamsAreLimited) {
+  Strangers strangers({.streams = 2});
+  const Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  strangers.Begin("10.0.0.1:5");
+  strangers.Begin("10.0.0.1:5");
+  EXPECT_FALSE(connection.HasEnded());
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  strangers.Begin("10.0.0.1:5");
+  EXPECT_TRUE(connection.HasEnded());
+  EXPECT_THAT(strangers.Cut(kNow),
+              ElementsAre("10.0.0.1:5 was admitted to nothing and has begun 3 streams; the limit "
+                          "is 2"));
+  EXPECT_EQ(strangers.size(), 0u);
+}
+
 TEST(StrangersTest, WhatWasNotReadIsDropped) {
   Strangers strangers(kLimits);
   Connection connection;

@@ -125,8 +125,7 @@ def ends():
 
 
 def half_open():
-    """Opens streams without sending a first message."""
-    shared = channel()
+    """Opens streams without sending a first message, on each connection fewer than it may begin."""
     ended = queue.Queue()
 
     def watch(call):
@@ -138,7 +137,9 @@ def half_open():
             ended.put(error.code())
 
     streams = []
-    for _ in range(500):
+    for pair in range(500):
+        if pair % 50 == 0:
+            shared = channel()
         for stub in (control_grpc.ControlStub(shared).Join, data_grpc.DataStub(shared).Exchange):
             silent = queue.Queue()
             streams.append(silent)

@@ -19,7 +19,6 @@
 #include "gtest/gtest.h"
 #include "proto/data.grpc.pb.h"
 #include "server/core/rounds/unread_bytes.h"
-#include "server/service/large_messages.h"
 #include "server/service/stream_deadlines.h"
 #include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
@@ -54,9 +53,9 @@ class TestStream : public DuplexStream {
  public:
   using OnEach = std::function<void(TestStream&, int number)>;
   TestStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-             std::shared_ptr<UnreadBytes> unread, LargeMessages& large, OnEach on_each,
+             std::shared_ptr<UnreadBytes> unread, ControlThreads& threads, OnEach on_each,
              std::function<void()> on_over)
-      : DuplexStream(context, deadlines, std::move(unread), &large),
+      : DuplexStream(context, deadlines, std::move(unread), &threads),
         on_each_(std::move(on_each)),
         on_over_(std::move(on_over)) {}
 
@@ -89,7 +88,7 @@ class DuplexStreamTest : public ::testing::Test,
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
     auto stream =
-        std::make_shared<TestStream>(context, deadlines_, unread_, large_, on_each_, on_over_);
+        std::make_shared<TestStream>(context, deadlines_, unread_, threads_, on_each_, on_over_);
     stream->Start();
     MutexLock lock(mutex_);
     stream_ = stream;
@@ -125,7 +124,7 @@ class DuplexStreamTest : public ::testing::Test,
   std::atomic<size_t> most_unread_ = 0;
   TestStream::OnEach on_each_ = [](TestStream&, int) {};
   std::function<void()> on_over_ = [] {};
-  LargeMessages large_;
+  ControlThreads threads_;
   Mutex mutex_;
   CondVar changed_;
   std::weak_ptr<TestStream> stream_ ABSL_GUARDED_BY(mutex_);
@@ -253,6 +252,29 @@ TEST_F(DuplexStreamTest, LargeMessagesDoNotHoldUpOtherStreams) {
   for (const auto& client : clients) EXPECT_EQ(client->MustRead().round(), 2u);
 }
 
+TEST_F(DuplexStreamTest, MessagesDoNotHoldUpGrpcsThreads) {
+  absl::Notification go_on;
+  std::atomic<int> handling = 0;
+  on_each_ = [&](TestStream&, int) {
+    ++handling;
+    go_on.WaitForNotification();
+  };
+  // There are more such streams than gRPC has threads.
+  std::vector<std::unique_ptr<DataStream>> clients;
+  std::shared_ptr<TestStream> newest;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(Open());
+    clients.back()->Write({});
+    const std::shared_ptr<TestStream> earlier = newest;
+    ASSERT_TRUE(syncgrads::testing::WaitUntil([&] { return (newest = ServersEnd()) != earlier; }));
+    newest->Enqueue(BufferOf(Update(7)));
+    EXPECT_EQ(clients.back()->MustRead().round(), 7u);
+  }
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return handling == 1; }));
+  go_on.Notify();
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return handling == 20; }));
+}
+
 TEST_F(DuplexStreamTest, MessagesStayInOrderWhateverTheirSize) {
   on_each_ = [](TestStream& stream, int number) {
     stream.Enqueue(BufferOf(Update(static_cast<uint64_t>(number))));
@@ -291,11 +313,12 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   std::atomic<int> handled = 0;
   on_each_ = [&](TestStream&, int) { ++handled; };
   on_over_ = [&] { over.Notify(); };
-  ASSERT_TRUE(large_.Run(1, [&] { go_on.WaitForNotification(); }));
+  ASSERT_TRUE(threads_.Handle(kLargeMessageBytes, [&] { go_on.WaitForNotification(); }));
   const auto client = Open();
   client->Write({});
   client->Write(LargePush());
-  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return large_.waiting() > kLargeMessageBytes; }));
+  EXPECT_TRUE(
+      syncgrads::testing::WaitUntil([&] { return threads_.waiting() > 2 * kLargeMessageBytes; }));
   ServersEnd()->FinishAfterSending({grpc::StatusCode::ABORTED, "evicted"});
   go_on.Notify();
   ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"evicted"});
@@ -303,16 +326,17 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   EXPECT_EQ(handled, 1);
 }
 
-TEST(LargeMessagesTest, AsManyBytesMayWaitAsThereIsRoomFor) {
-  LargeMessages large;
+TEST(ControlThreadsTest, AsManyBytesMayWaitAsThereIsRoomFor) {
+  ControlThreads threads;
   absl::Notification go_on;
-  EXPECT_TRUE(large.Run(kMaxLargeMessagesBytes - 1, [&] { go_on.WaitForNotification(); }));
-  EXPECT_TRUE(large.Run(1, [] {}));
-  EXPECT_FALSE(large.Run(1, [] { ADD_FAILURE() << "there is no room for it"; }));
+  EXPECT_TRUE(threads.Handle(kMaxWaitingControlBytes - kLargeMessageBytes,
+                             [&] { go_on.WaitForNotification(); }));
+  EXPECT_TRUE(threads.Handle(kLargeMessageBytes, [] {}));
+  EXPECT_FALSE(threads.Handle(1, [] { ADD_FAILURE() << "there is no room for it"; }));
   go_on.Notify();
   absl::Notification done;
   EXPECT_TRUE(syncgrads::testing::WaitUntil(
-      [&] { return large.Run(kMaxLargeMessagesBytes, [&] { done.Notify(); }); }));
+      [&] { return threads.Handle(kMaxWaitingControlBytes, [&] { done.Notify(); }); }));
   done.WaitForNotification();
 }
 
