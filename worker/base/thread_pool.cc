@@ -10,12 +10,8 @@ namespace {
 // A training step is many short loops in quick succession. To sleep between them costs more time
 // than most of them take.
 constexpr int kSpins = 4000;
-// After so many of them a thread offers its processor to others. On the same host there may be a
-// server, which has what the worker waits for.
-constexpr int kSpinsAtOnce = 32;
 
-void Spin(int spins) {
-  if (spins % kSpinsAtOnce == kSpinsAtOnce - 1) return std::this_thread::yield();
+void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
@@ -63,7 +59,13 @@ void ThreadPool::Run(int parts, Part part) {
   changed_.NotifyAll();
   Work(0);
   // The parts are short, so the other threads are about to finish too.
-  for (int spins = 0; done_.load(std::memory_order_acquire) < parts; ++spins) Spin(spins);
+  for (int spins = 0; done_.load(std::memory_order_acquire) < parts; ++spins) {
+    if (spins < kSpins) {
+      Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
   if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
@@ -87,7 +89,7 @@ void ThreadPool::Help(int thread) {
   uint64_t seen = 0;
   const auto is_new = [&] { return NumberOf(loop_.load(std::memory_order_acquire)) != seen; };
   while (true) {
-    for (int spins = 0; spins < kSpins && !is_new(); ++spins) Spin(spins);
+    for (int spins = 0; spins < kSpins && !is_new(); ++spins) Pause();
     if (!is_new()) {
       MutexLock lock(mutex_);
       while (!is_new()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
