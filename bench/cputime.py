@@ -37,6 +37,7 @@ KINDS = [
     ("the benchmark's own checks", r"_worker|tcp_flow|grpc_echo", r"Values|IsRight|Fill|Check"),
     ("adding up", r"ours_worker|ps-server", r"Reduce|Average|Sum|Update|XXH|Checksum"),
     ("adding up", r"gloo|mpi|libopen|_worker", r"sum|op_|reduce"),
+    ("encryption", r"libcrypto|libssl", r""),
     ("gRPC and Abseil", r"grpc|libgpr|absl|libprotobuf", r""),
     ("memory and locks", r"libc\.|libstdc|ld-linux|vdso", r""),
     ("ours", r"ours_worker|ps-server", r""),

@@ -70,6 +70,8 @@ PATHS = {
     "shared-in-place": {"worker": ["--allocate", "--in_place"], "server": []},
     # Contributions are in memory from AllocateGradients, and results are copied to the caller.
     "shared": {"worker": ["--allocate"], "server": []},
+    # The same from a server with TLS on its port, and certificates on both sides.
+    "shared-tls": {"worker": ["--allocate"], "server": []},
     # Contributions and results are in ordinary memory.
     "shared-ordinary": {"worker": [], "server": []},
 }
@@ -120,7 +122,7 @@ class Ours(conductor.System):
             raise SystemExit(f"there is no path {path}; there are {', '.join(PATHS)}")
         worker_flags = list(PATHS[path]["worker"])
         server_flags = list(PATHS[path]["server"])
-        if path == "tls":
+        if path.endswith("tls"):
             files = make_certificate(self.state, "IP:127.0.0.1,URI:syncgrads:server,"
                                                  "URI:syncgrads:worker")
             worker_flags += files
@@ -148,7 +150,7 @@ class Ours(conductor.System):
             command = [server, f"--bind={host.address}", "--port=0",
                        f"--index={index}", f"--state={self.state}/{index}"] + server_flags
             command += [f"--coordinator={coordinator}"] if index else [f"--servers={servers}"]
-            if host is not LOOPBACK and path != "tls":
+            if host is not LOOPBACK and not path.endswith("tls"):
                 command.append("--insecure")
             says = self.launch_server(host.command(command), "listening on ", environment)
             if index == 0:

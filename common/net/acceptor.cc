@@ -30,6 +30,8 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 // The backoff in milliseconds before accept() is retried, if not even the reserved descriptor is
 // available.
 constexpr int kBackoffMs = 50;
+// How long a connection may be taken after the acceptor has stopped.
+constexpr absl::Duration kMostToTake = absl::Seconds(1);
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
 // The time between two looks at the strangers. A look takes about a microsecond for each of them.
@@ -77,6 +79,19 @@ Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limit
 Acceptor::~Acceptor() {
   stop_.Set();
   thread_.join();
+  const auto is_busy = [](const Taker& taker) { return taker.busy.load(); };
+  const absl::Time deadline = MonotonicNow() + kMostToTake;
+  uint64_t times = 0;
+  while (std::any_of(takers_.begin(), takers_.end(), is_busy) &&
+         AwaitSocket(taker_is_idle_.get(), POLLIN, deadline) &&
+         read(taker_is_idle_.get(), &times, sizeof(times)) > 0) {
+  }
+  {
+    MutexLock lock(mutex_);
+    for (Taker& taker : takers_) {
+      if (taker.connection.valid()) ResetConnection(taker.connection);
+    }
+  }
   for (Taker& taker : takers_) taker.thread.Finish();
 }
 
@@ -231,9 +246,17 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
   }
   Taker& taker = *IdleTaker();
   taker.busy = true;
+  {
+    MutexLock lock(mutex_);
+    taker.connection = FileDescriptor(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  }
   auto taken = std::make_shared<FileDescriptor>(std::move(connection));
   taker.thread.Run([this, &taker, taken, is_local] {
     take_(std::move(*taken), is_local);
+    {
+      MutexLock lock(mutex_);
+      taker.connection = FileDescriptor();
+    }
     taker.busy = false;
     const uint64_t once = 1;
     [[maybe_unused]] const ssize_t written = write(taker_is_idle_.get(), &once, sizeof(once));

@@ -67,7 +67,8 @@ class Acceptor {
   // more than a sixth of most_connections(), a further one takes the place of an old one.
   Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Strangers* strangers,
            Warn warn, Take take);
-  // Stops listening. Accepted connections stay open.
+  // Stops listening. Accepted connections stay open, except those that are still being taken after
+  // a second: they are reset.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -89,6 +90,8 @@ class Acceptor {
   // A thread that calls `take_`.
   struct Taker {
     std::atomic<bool> busy{false};
+    // A copy of the connection's descriptor, while it is being taken.
+    FileDescriptor connection;
     SerialThread thread;
   };
   enum class Accepted {
@@ -144,7 +147,7 @@ class Acceptor {
 
   // They call `take_`, so that a connection that sends without a pause delays neither the acceptor,
   // which cuts it, nor further connections. If all are busy, further connections wait in the
-  // kernel.
+  // kernel. Their descriptors are guarded by `mutex_`.
   std::array<Taker, 4> takers_;
   // An eventfd, which is set when a taker is idle again.
   FileDescriptor taker_is_idle_;

@@ -31,14 +31,13 @@ std::optional<int64_t> BytesRead(const FileDescriptor& connection) {
   return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
 }
 
-// Ends the connection for all who have a descriptor of it. What was received and not read yet is
-// dropped; after shutdown() it could still be read.
-void Reset(const FileDescriptor& connection) {
-  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(connection.get(), &none, sizeof(none));
-}
-
 }  // namespace
+
+void ResetConnection(const FileDescriptor& connection) {
+  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  // A unix socket cannot be reset.
+  if (connect(connection.get(), &none, sizeof(none)) != 0) shutdown(connection.get(), SHUT_RDWR);
+}
 
 bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoint,
                     const std::string& network, std::optional<unsigned> other_user) {
@@ -54,7 +53,7 @@ void Strangers::Begin(const std::string& endpoint) {
   MutexLock lock(mutex_);
   const auto found = strangers_.find(endpoint);
   if (found != strangers_.end() && ++found->second.streams > limits_.streams) {
-    Reset(found->second.copy);
+    ResetConnection(found->second.copy);
   }
 }
 
@@ -85,7 +84,7 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
     const std::string excess = ExcessOf(stranger, bytes);
     if (excess.empty() && bytes.has_value()) continue;
     if (!excess.empty()) {
-      Reset(stranger.copy);
+      ResetConnection(stranger.copy);
       cut.push_back(absl::StrCat(one->first, " was admitted to nothing", excess));
     }
     strangers_.erase(one);
@@ -122,7 +121,7 @@ std::optional<std::string> Strangers::CutOldest() {
   }
   std::string text = absl::StrCat(oldest->first, " makes room: ", most->second, " connections of ",
                                   most->first, " were admitted to nothing yet");
-  Reset(oldest->second.copy);
+  ResetConnection(oldest->second.copy);
   strangers_.erase(oldest);
   return text;
 }

@@ -22,6 +22,10 @@
 
 namespace syncgrads {
 
+// Ends a connection for all who have a descriptor of it. What was received and not read yet is
+// dropped; after shutdown() it could still be read.
+void ResetConnection(const FileDescriptor& connection);
+
 struct StrangerLimits {
   // The bytes that a connection may send while no stream has begun on it: a TLS handshake, and a
   // first call's headers and request.

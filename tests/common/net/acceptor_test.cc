@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -312,6 +313,29 @@ TEST_F(AcceptorTest, GoesOnAfterTheProcessWasOutOfDescriptors) {
   files.clear();
   EXPECT_TRUE(IsTakenInTheEnd());
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(AcceptorTest, AConnectionThatIsStillBeingTakenDoesNotHoldUpItsEnd) {
+  std::atomic<bool> is_being_taken = false, was_reset = false;
+  during_take_ = [&] {
+    is_being_taken = true;
+    // As gRPC, which reads as long as there is something to read.
+    const int connection = [this] {
+      MutexLock lock(mutex_);
+      return taken_.front().get();
+    }();
+    was_reset = WaitUntil([&] {
+      char byte;
+      const ssize_t length = recv(connection, &byte, 1, MSG_DONTWAIT);
+      return length == 0 || (length < 0 && errno != EAGAIN);
+    });
+  };
+  Listen({});
+  Client client;
+  EXPECT_TRUE(client.Connect(port_));
+  EXPECT_TRUE(WaitUntil([&] { return is_being_taken.load(); }));
+  acceptor_.reset();
+  EXPECT_TRUE(was_reset);
 }
 
 TEST_F(AcceptorTest, ListensNoMoreWhenItIsGone) {
