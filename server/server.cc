@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <limits>
@@ -279,10 +280,12 @@ class GrpcServer : public Server {
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
     constexpr auto from_fd =
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        from_fd, ServerCredentialsOf(options_.tls));
-    local_connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        from_fd, grpc::InsecureServerCredentials());
+    for (TakenConnections& taken : taken_connections_) {
+      taken.tcp = builder.experimental().AddExternalConnectionAcceptor(
+          from_fd, ServerCredentialsOf(options_.tls));
+      taken.local = builder.experimental().AddExternalConnectionAcceptor(
+          from_fd, grpc::InsecureServerCredentials());
+    }
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -318,10 +321,11 @@ class GrpcServer : public Server {
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
                          "--max_connections", "--max_connections_per_peer"},
         &strangers_, [this](const std::string& line) { journal_.Warn(line); },
-        [this](FileDescriptor connection, bool is_local) {
+        [this](FileDescriptor connection, bool is_local, size_t taker) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
           parameters.fd = connection.Release();
-          (is_local ? local_connections_ : connections_)->HandleNewConnection(&parameters);
+          const TakenConnections& taken = taken_connections_[taker];
+          (is_local ? taken.local : taken.tcp)->HandleNewConnection(&parameters);
         });
     if (state_ != nullptr) {
       // If the disk is full, the port stored before stays, and the next start uses that one.
@@ -615,9 +619,12 @@ class GrpcServer : public Server {
   std::unique_ptr<StatusReport> status_report_;
   std::unique_ptr<AdminService> admin_;
   // Pass accepted connections to `server_`: those of TCP, and those of the unix socket, which are
-  // plain text in any case. Owned here; outlive `acceptor_`.
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> local_connections_;
+  // plain text in any case.
+  struct TakenConnections {
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp, local;
+  };
+  // For each taker of the acceptor. Owned here; outlive `acceptor_`.
+  std::array<TakenConnections, Acceptor::kTakers> taken_connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   uint16_t port_ = 0;

@@ -48,8 +48,9 @@ std::optional<double> MeasureGrpcLink(const std::string& address,
       if (message >= kMessagesBefore) fastest = std::max(fastest.value_or(0), rate);
       continue;
     }
-    // Without a connection, the time says nothing about the link's rate.
-    const bool too_slow = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+    // Without a connection or a message with bytes, the time says nothing about the link's rate.
+    const bool too_slow = message > 0 &&
+                          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
                           channel->GetState(false) == GRPC_CHANNEL_READY;
     if (too_slow && !fastest.has_value()) fastest = rate;
     break;

@@ -13,7 +13,7 @@
 namespace syncgrads {
 
 // The maximum number of events of a part: parsing it takes a thread of gRPC less than 1 ms.
-inline constexpr size_t kTracePartEvents = 1500;
+inline constexpr size_t kTracePartEvents = 1000;
 
 // Converts events to parts of at most kTracePartEvents events. There is at least one part. If
 // `job` is not 0, events of other jobs are left out.

@@ -86,10 +86,9 @@ Acceptor::~Acceptor() {
          AwaitSocket(taker_is_idle_.get(), POLLIN, deadline) &&
          read(taker_is_idle_.get(), &times, sizeof(times)) > 0) {
   }
-  {
-    MutexLock lock(mutex_);
-    for (Taker& taker : takers_) {
-      if (taker.connection.valid()) ResetConnection(taker.connection);
+  for (Taker& taker : takers_) {
+    if (taker.busy && IsOpen(taker.descriptor, taker.connection)) {
+      ResetConnection(taker.descriptor);
     }
   }
   for (Taker& taker : takers_) taker.thread.Finish();
@@ -246,17 +245,12 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
   }
   Taker& taker = *IdleTaker();
   taker.busy = true;
-  {
-    MutexLock lock(mutex_);
-    taker.connection = FileDescriptor(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
-  }
+  taker.descriptor = connection.get();
+  taker.connection = {status.st_dev, status.st_ino, peer};
   auto taken = std::make_shared<FileDescriptor>(std::move(connection));
-  taker.thread.Run([this, &taker, taken, is_local] {
-    take_(std::move(*taken), is_local);
-    {
-      MutexLock lock(mutex_);
-      taker.connection = FileDescriptor();
-    }
+  const auto number = static_cast<size_t>(&taker - takers_.data());
+  taker.thread.Run([this, &taker, taken, is_local, number] {
+    take_(std::move(*taken), is_local, number);
     taker.busy = false;
     const uint64_t once = 1;
     [[maybe_unused]] const ssize_t written = write(taker_is_idle_.get(), &once, sizeof(once));
@@ -289,13 +283,16 @@ uint32_t Acceptor::open_connections() const {
   return static_cast<uint32_t>(connections_.size());
 }
 
+bool Acceptor::IsOpen(int descriptor, const Connection& connection) {
+  struct stat status;
+  return fstat(descriptor, &status) == 0 && status.st_dev == connection.device &&
+         status.st_ino == connection.inode;
+}
+
 void Acceptor::ForgetClosedLocked() const {
   for (auto connection = connections_.begin(); connection != connections_.end();) {
     const auto one = connection++;
-    struct stat status;
-    const bool open = fstat(one->first, &status) == 0 && status.st_dev == one->second.device &&
-                      status.st_ino == one->second.inode;
-    if (!open) ForgetLocked(one);
+    if (!IsOpen(one->first, one->second)) ForgetLocked(one);
   }
 }
 

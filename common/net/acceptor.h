@@ -54,10 +54,14 @@ struct ConnectionLimits {
 // private functions run on the acceptor's thread. Other functions may be called on any thread.
 class Acceptor {
  public:
+  // The number of threads that call Take.
+  static constexpr size_t kTakers = 4;
   // Receives an accepted, non-blocking connection and its ownership. `is_local`: it comes from a
-  // unix socket. Called on several threads. It may take as long as the connection sends: gRPC 1.51
-  // reads and parses on the thread that hands the connection to it, if there is something to read.
-  using Take = std::function<void(FileDescriptor connection, bool is_local)>;
+  // unix socket. It may take as long as the connection sends: gRPC 1.51 reads and parses on the
+  // thread that hands the connection to it, if there is something to read, and holds the lock of
+  // its ExternalConnectionAcceptor. So use one of these for each `taker`, which is the number of
+  // the thread, less than kTakers.
+  using Take = std::function<void(FileDescriptor connection, bool is_local, size_t taker)>;
   // Logs a line. Called on the acceptor's thread.
   using Warn = std::function<void(const std::string& line)>;
 
@@ -90,8 +94,9 @@ class Acceptor {
   // A thread that calls `take_`.
   struct Taker {
     std::atomic<bool> busy{false};
-    // A copy of the connection's descriptor, while it is being taken.
-    FileDescriptor connection;
+    // The connection that it takes or has taken last. Used by the acceptor's thread only.
+    int descriptor = -1;
+    Connection connection;
     SerialThread thread;
   };
   enum class Accepted {
@@ -119,6 +124,8 @@ class Acceptor {
   int CutStrangers();
   // Returns which limit a further connection of this peer would exceed; empty if none.
   std::string PastLimit(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the descriptor number still belongs to the connection.
+  static bool IsOpen(int descriptor, const Connection& connection);
   // Removes connections that have been closed from the counts.
   void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const
@@ -147,8 +154,8 @@ class Acceptor {
 
   // They call `take_`, so that a connection that sends without a pause delays neither the acceptor,
   // which cuts it, nor further connections. If all are busy, further connections wait in the
-  // kernel. Their descriptors are guarded by `mutex_`.
-  std::array<Taker, 4> takers_;
+  // kernel.
+  std::array<Taker, kTakers> takers_;
   // An eventfd, which is set when a taker is idle again.
   FileDescriptor taker_is_idle_;
   std::thread thread_;

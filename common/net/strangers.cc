@@ -33,10 +33,10 @@ std::optional<int64_t> BytesRead(const FileDescriptor& connection) {
 
 }  // namespace
 
-void ResetConnection(const FileDescriptor& connection) {
+void ResetConnection(int connection) {
   const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
   // A unix socket cannot be reset.
-  if (connect(connection.get(), &none, sizeof(none)) != 0) shutdown(connection.get(), SHUT_RDWR);
+  if (connect(connection, &none, sizeof(none)) != 0) shutdown(connection, SHUT_RDWR);
 }
 
 bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoint,
@@ -52,9 +52,7 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
 void Strangers::Begin(const std::string& endpoint) {
   MutexLock lock(mutex_);
   const auto found = strangers_.find(endpoint);
-  if (found != strangers_.end() && ++found->second.streams > limits_.streams) {
-    ResetConnection(found->second.copy);
-  }
+  if (found != strangers_.end()) found->second.has_stream = true;
 }
 
 void Strangers::Admit(const std::string& endpoint) {
@@ -84,7 +82,7 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
     const std::string excess = ExcessOf(stranger, bytes);
     if (excess.empty() && bytes.has_value()) continue;
     if (!excess.empty()) {
-      ResetConnection(stranger.copy);
+      ResetConnection(stranger.copy.get());
       cut.push_back(absl::StrCat(one->first, " was admitted to nothing", excess));
     }
     strangers_.erase(one);
@@ -92,14 +90,12 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
   return cut;
 }
 
-std::string Strangers::ExcessOf(const Stranger& stranger, std::optional<int64_t> bytes) const {
-  if (stranger.streams > limits_.streams) {
-    return absl::StrCat(" and has begun ", stranger.streams, " streams; the limit is ",
-                        limits_.streams);
-  }
+std::string Strangers::ExcessOf(Stranger& stranger, std::optional<int64_t> bytes) const {
   if (!bytes.has_value()) return "";
-  const int64_t most = stranger.streams > 0 ? limits_.bytes_with_stream : limits_.bytes;
-  if (*bytes > most) {
+  const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
+  stranger.excess_since =
+      *bytes > most ? std::min(stranger.excess_since, stranger.age) : absl::InfiniteDuration();
+  if (stranger.age - stranger.excess_since >= limits_.grace) {
     return absl::StrCat(" and has sent ", *bytes, " bytes; the limit is ", most);
   }
   if (stranger.age <= limits_.time) return "";
@@ -121,7 +117,7 @@ std::optional<std::string> Strangers::CutOldest() {
   }
   std::string text = absl::StrCat(oldest->first, " makes room: ", most->second, " connections of ",
                                   most->first, " were admitted to nothing yet");
-  ResetConnection(oldest->second.copy);
+  ResetConnection(oldest->second.copy.get());
   strangers_.erase(oldest);
   return text;
 }

@@ -24,7 +24,7 @@ namespace syncgrads {
 
 // Ends a connection for all who have a descriptor of it. What was received and not read yet is
 // dropped; after shutdown() it could still be read.
-void ResetConnection(const FileDescriptor& connection);
+void ResetConnection(int connection);
 
 struct StrangerLimits {
   // The bytes that a connection may send while no stream has begun on it: a TLS handshake, and a
@@ -33,9 +33,10 @@ struct StrangerLimits {
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;
-  // The streams that a connection may begin. Their peer may reset them at once, and begin others.
-  uint32_t streams = 256;
   absl::Duration time = absl::Seconds(60);
+  // How long a connection may have sent too many bytes. A stream whose hello and first pushes have
+  // been read has begun only when a thread of gRPC says so.
+  absl::Duration grace = absl::Milliseconds(30);
 };
 
 // Thread-safe. An endpoint is the peer's address and port: "10.0.0.1:5000" or "[::1]:5000".
@@ -49,7 +50,7 @@ class Strangers {
   // the copy.
   bool Add(const FileDescriptor& connection, const std::string& endpoint,
            const std::string& network, std::optional<unsigned> other_user);
-  // A stream has begun on the connection. Resets the connection if it is one too many.
+  // A stream has begun on the connection.
   void Begin(const std::string& endpoint);
   // A call on the connection was admitted: it is a stranger no more.
   void Admit(const std::string& endpoint);
@@ -58,8 +59,7 @@ class Strangers {
   std::optional<unsigned> OtherUserOf(const std::string& endpoint) const;
   size_t size() const;
 
-  // Resets the connections that have exceeded a limit, and forgets those that have ended or were
-  // reset.
+  // Resets the connections that have exceeded a limit, and forgets those that have ended.
   // `elapsed` is the time since the last call. Returns a text about each, for the log.
   std::vector<std::string> Cut(absl::Duration elapsed);
   // Resets the oldest stranger of the network that has most strangers. Returns a text about it;
@@ -73,12 +73,14 @@ class Strangers {
     std::optional<unsigned> other_user;
     uint64_t number = 0;  // in the order of their additions
     absl::Duration age;
-    uint32_t streams = 0;
+    bool has_stream = false;
+    // The age at which it was first seen to have sent too many bytes.
+    absl::Duration excess_since = absl::InfiniteDuration();
   };
 
   // Which limit the connection has exceeded; empty if none. `bytes` are those that were read from
   // it; nullopt if it has ended.
-  std::string ExcessOf(const Stranger& stranger, std::optional<int64_t> bytes) const;
+  std::string ExcessOf(Stranger& stranger, std::optional<int64_t> bytes) const;
 
   const StrangerLimits limits_;
   mutable Mutex mutex_;

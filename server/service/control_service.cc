@@ -146,6 +146,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
           access_.has_rules() ? member.status() : access_.Count(caller_, member.status());
       return FinishAfterSending(ToGrpc(refused));
     }
+    // Also a member whose token was replaced since, and which has shown its secret.
+    access_.Admitted(caller_);
     member_ = *std::move(member);
     members_.Opened();
   }

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/auth_context.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -166,7 +167,9 @@ class DataServer::Service : public v1::ServedData::Service {
 struct DataServer::Listening {
   uint16_t port = 0;
   Strangers strangers;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
+  // For each taker of the acceptor.
+  std::array<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>, Acceptor::kTakers>
+      connections;
   std::unique_ptr<grpc::Server> server;
   // Destroyed first: it no longer passes connections to gRPC.
   std::unique_ptr<Acceptor> acceptor;
@@ -192,9 +195,11 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   auto listening = std::make_unique<Listening>();
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
-  listening->connections = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      ServerCredentialsOf(options.tls));
+  for (auto& connections : listening->connections) {
+    connections = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        ServerCredentialsOf(options.tls));
+  }
   // The time to complete the TLS handshake and to send the first frame of HTTP/2.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
@@ -211,10 +216,10 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   }
   listening->acceptor = std::make_unique<Acceptor>(
       std::move(sockets.sockets), ConnectionLimits(), &listening->strangers, warn,
-      [to = listening->connections.get()](FileDescriptor connection, bool /*is_local*/) {
+      [&to = listening->connections](FileDescriptor connection, bool /*is_local*/, size_t taker) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
         parameters.fd = connection.Release();
-        to->HandleNewConnection(&parameters);
+        to[taker]->HandleNewConnection(&parameters);
       });
   server->listening_ = std::move(listening);
   return server;

@@ -13,7 +13,7 @@
 //
 //   thread                      methods
 //   the starting thread         constructor, Restore, AttachOwn, Advertise
-//   gRPC, Join streams          Admit, Heartbeat, the requests of members, LinkBroken,
+//   threads of Join streams     Admit, Heartbeat, the requests of members, LinkBroken,
 //                               Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
 //   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, SetLearningRate, RequestTrace,

@@ -108,7 +108,8 @@ class AcceptorTest : public ::testing::Test {
           MutexLock lock(mutex_);
           lines_.push_back(line);
         },
-        [this](FileDescriptor connection, bool is_local) {
+        [this](FileDescriptor connection, bool is_local, size_t taker) {
+          EXPECT_LT(taker, Acceptor::kTakers);
           sockaddr_storage own = {};
           socklen_t length = sizeof(own);
           getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);

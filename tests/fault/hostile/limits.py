@@ -125,7 +125,8 @@ def ends():
 
 
 def half_open():
-    """Opens streams without sending a first message, on each connection fewer than it may begin."""
+    """Opens streams without sending a first message."""
+    shared = channel()
     ended = queue.Queue()
 
     def watch(call):
@@ -137,9 +138,7 @@ def half_open():
             ended.put(error.code())
 
     streams = []
-    for pair in range(500):
-        if pair % 50 == 0:
-            shared = channel()
+    for _ in range(500):
         for stub in (control_grpc.ControlStub(shared).Join, data_grpc.DataStub(shared).Exchange):
             silent = queue.Queue()
             streams.append(silent)
