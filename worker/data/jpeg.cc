@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace {
 constexpr int kChannels = 3;
 // Larger sides are treated as damage to the header.
 constexpr int kMaxSide = 1 << 15;
+// A header of some bytes can ask for this memory. It is that of an image of 44 million pixels whose
+// colours are not subsampled.
+constexpr int64_t kMaxCoefficientBytes = int64_t{256} << 20;
 
 int Scaled(int side, int denominator) { return (side + denominator - 1) / denominator; }
 
@@ -107,6 +111,12 @@ absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
     return absl::DataLossError(absl::StrCat("the image has ", decoder.width(), "x",
                                             decoder.height(),
                                             " pixels, each side must be from 1 to ", kMaxSide));
+  }
+  const int64_t coefficients = decoder.CoefficientBytes();
+  if (coefficients > kMaxCoefficientBytes) {
+    return absl::DataLossError(absl::StrCat(
+        "the image is progressive and has ", decoder.width(), "x", decoder.height(),
+        " pixels, which take ", coefficients, " bytes to decode; at most ", kMaxCoefficientBytes));
   }
   const Crop crop = crop_of(decoder.width(), decoder.height());
   const int denominator = DenominatorFor(decoder.width(), decoder.height(), crop);

@@ -25,8 +25,8 @@ namespace syncgrads {
 //
 // Errors:
 //   DataLoss  the bytes are not a JPEG image, are damaged or cut short before the end of what
-//             the crop needs, or have a side above 32768 pixels; names the problem, with
-//             libjpeg's message for the first three
+//             the crop needs, have a side above 32768 pixels, or are progressive and take more
+//             than 256 MiB to decode; names the problem, with libjpeg's message for the first three
 absl::Status DecodeJpeg(absl::string_view bytes, int64_t size,
                         absl::FunctionRef<Crop(int width, int height)> crop_of,
                         absl::Span<unsigned char> pixels);

@@ -67,6 +67,17 @@ bool JpegDecoder::TryHeader(absl::string_view bytes) {
   return true;
 }
 
+int64_t JpegDecoder::CoefficientBytes() {
+  if (!jpeg_has_multiple_scans(&image_)) return 0;
+  int64_t bytes = 0;
+  for (int i = 0; i < image_.num_components; ++i) {
+    const jpeg_component_info& component = image_.comp_info[i];
+    bytes += int64_t{component.width_in_blocks} * component.height_in_blocks *
+             static_cast<int64_t>(sizeof(JBLOCK));
+  }
+  return bytes;
+}
+
 bool JpegDecoder::TryStart(int denominator, PixelRegion& region) {
   if (setjmp(jump_) != 0) return false;
   image_.scale_num = 1;

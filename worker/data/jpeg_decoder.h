@@ -5,6 +5,7 @@
 
 // jpeglib.h needs both headers before it.
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 // clang-format off
 #include <jpeglib.h>
@@ -46,6 +47,9 @@ class JpegDecoder {
   absl::Status ReadHeader(absl::string_view bytes);
   int width() const { return static_cast<int>(image_.image_width); }
   int height() const { return static_cast<int>(image_.image_height); }
+  // The bytes of the whole image's coefficients. libjpeg holds them while it decodes an image with
+  // several scans (progressive); 0 for other images.
+  int64_t CoefficientBytes();
 
   // Decodes `region` of the image at 1/`denominator` (1, 2, 4 or 8) of its size, which is
   // rounded up. Widens `region` to what was decoded. Data after the region is not read. May be

@@ -192,6 +192,21 @@ TEST(JpegTest, DamagedBytesAreAnErrorOrAnotherImage) {
   }
 }
 
+TEST(JpegTest, AHeaderCannotAskForAnyMemory) {
+  // The start of an image, a progressive frame of 32304 x 11264 pixels, and the start of a scan.
+  constexpr unsigned char kHeader[] = {0xff, 0xd8, 0xff, 0xc2, 0x00, 0x11, 0x08, 0x2c,
+                                       0x00, 0x7e, 0x30, 0x03, 0x01, 0x11, 0x00, 0x02,
+                                       0x11, 0x01, 0x03, 0x11, 0x01, 0xff, 0xda, 0x00,
+                                       0x08, 0x01, 0x02, 0x00, 0x00, 0x00, 0x00};
+  ScaledCrop crop;
+  crop.smallest_side = crop.size = 32;
+  std::vector<unsigned char> pixels(3 * 32 * 32);
+  const absl::Status status = DecodeJpeg({reinterpret_cast<const char*>(kHeader), sizeof(kHeader)},
+                                         32, crop, absl::MakeSpan(pixels));
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("progressive and has 32304x11264 pixels"));
+}
+
 TEST(JpegTest, GreyImagesHaveThreeEqualChannels) {
   ScaledCrop crop;
   crop.smallest_side = 16;
