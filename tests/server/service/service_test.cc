@@ -474,7 +474,7 @@ TEST(StandardServicesTest, AServerThatFollowsIsReadyWhileItReachesItsCoordinator
     follower = *std::move(started);
     const std::string address = absl::StrCat("127.0.0.1:", follower->port());
     EXPECT_TRUE(WaitUntil([&] { return !follower->status().ok(); }));
-    EXPECT_EQ(HealthOf(address, "ready"), kNotServing);
+    EXPECT_TRUE(WaitUntil([&] { return HealthOf(address, "ready") == kNotServing; }));
     EXPECT_EQ(HealthOf(address, ""), kServing);
     EXPECT_EQ(HealthOf(address, "live"), kServing);
   }
