@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,6 +31,7 @@
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/refuse_compressed.h"
+#include "common/rpc/taken_connections.h"
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
 #include "common/status_macros.h"
@@ -278,14 +279,8 @@ class GrpcServer : public Server {
     // The port is known only now. No worker can have joined before: gRPC is not started yet.
     if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
-    constexpr auto from_fd =
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
-    for (TakenConnections& taken : taken_connections_) {
-      taken.tcp = builder.experimental().AddExternalConnectionAcceptor(
-          from_fd, ServerCredentialsOf(options_.tls));
-      taken.local = builder.experimental().AddExternalConnectionAcceptor(
-          from_fd, grpc::InsecureServerCredentials());
-    }
+    connections_.emplace(builder, ServerCredentialsOf(options_.tls));
+    local_connections_.emplace(builder, grpc::InsecureServerCredentials());
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -322,10 +317,7 @@ class GrpcServer : public Server {
                          "--max_connections", "--max_connections_per_peer"},
         &strangers_, [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
-          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-          parameters.fd = connection.Release();
-          const TakenConnections& taken = taken_connections_[taker];
-          (is_local ? taken.local : taken.tcp)->HandleNewConnection(&parameters);
+          (is_local ? local_connections_ : connections_)->Take(std::move(connection), taker);
         });
     if (state_ != nullptr) {
       // If the disk is full, the port stored before stays, and the next start uses that one.
@@ -619,12 +611,8 @@ class GrpcServer : public Server {
   std::unique_ptr<StatusReport> status_report_;
   std::unique_ptr<AdminService> admin_;
   // Pass accepted connections to `server_`: those of TCP, and those of the unix socket, which are
-  // plain text in any case.
-  struct TakenConnections {
-    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp, local;
-  };
-  // For each taker of the acceptor. Owned here; outlive `acceptor_`.
-  std::array<TakenConnections, Acceptor::kTakers> taken_connections_;
+  // plain text in any case. Outlive `acceptor_`.
+  std::optional<TakenConnections> connections_, local_connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   uint16_t port_ = 0;

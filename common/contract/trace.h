@@ -12,7 +12,8 @@
 
 namespace syncgrads {
 
-// The maximum number of events of a part: parsing it takes a thread of gRPC less than 1 ms.
+// The maximum number of events of a part: parsing it takes a thread of gRPC less than 1 ms. If a
+// worker has to connect again, a part is the first message, and StrangerLimits::bytes limits it.
 inline constexpr size_t kTracePartEvents = 1000;
 
 // Converts events to parts of at most kTracePartEvents events. There is at least one part. If

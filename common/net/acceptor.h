@@ -57,10 +57,9 @@ class Acceptor {
   // The number of threads that call Take.
   static constexpr size_t kTakers = 4;
   // Receives an accepted, non-blocking connection and its ownership. `is_local`: it comes from a
-  // unix socket. It may take as long as the connection sends: gRPC 1.51 reads and parses on the
-  // thread that hands the connection to it, if there is something to read, and holds the lock of
-  // its ExternalConnectionAcceptor. So use one of these for each `taker`, which is the number of
-  // the thread, less than kTakers.
+  // unix socket. `taker`: the number of the calling thread, less than kTakers. The call may take as
+  // long as the connection sends: gRPC 1.51 reads and parses on the thread that hands a connection
+  // to it, if there is something to read.
   using Take = std::function<void(FileDescriptor connection, bool is_local, size_t taker)>;
   // Logs a line. Called on the acceptor's thread.
   using Warn = std::function<void(const std::string& line)>;

@@ -79,7 +79,7 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
     Stranger& stranger = one->second;
     stranger.age += elapsed;
     const std::optional<int64_t> bytes = BytesRead(stranger.copy);
-    const std::string excess = ExcessOf(stranger, bytes);
+    const std::string excess = CheckLimits(stranger, bytes);
     if (excess.empty() && bytes.has_value()) continue;
     if (!excess.empty()) {
       ResetConnection(stranger.copy.get());
@@ -90,7 +90,7 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
   return cut;
 }
 
-std::string Strangers::ExcessOf(Stranger& stranger, std::optional<int64_t> bytes) const {
+std::string Strangers::CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const {
   if (!bytes.has_value()) return "";
   const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
   stranger.excess_since =

@@ -78,9 +78,9 @@ class Strangers {
     absl::Duration excess_since = absl::InfiniteDuration();
   };
 
-  // Which limit the connection has exceeded; empty if none. `bytes` are those that were read from
-  // it; nullopt if it has ended.
-  std::string ExcessOf(Stranger& stranger, std::optional<int64_t> bytes) const;
+  // Notes since when the connection has sent too many bytes, and returns which limit it has
+  // exceeded; empty if none. `bytes` are those that were read from it; nullopt if it has ended.
+  std::string CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const;
 
   const StrangerLimits limits_;
   mutable Mutex mutex_;

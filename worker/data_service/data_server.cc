@@ -3,11 +3,11 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/auth_context.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -23,6 +23,7 @@
 #include "common/rpc/peer_address.h"
 #include "common/rpc/refuse_compressed.h"
 #include "common/rpc/status.h"
+#include "common/rpc/taken_connections.h"
 #include "common/secret.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
@@ -167,9 +168,7 @@ class DataServer::Service : public v1::ServedData::Service {
 struct DataServer::Listening {
   uint16_t port = 0;
   Strangers strangers;
-  // For each taker of the acceptor.
-  std::array<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>, Acceptor::kTakers>
-      connections;
+  std::optional<TakenConnections> connections;
   std::unique_ptr<grpc::Server> server;
   // Destroyed first: it no longer passes connections to gRPC.
   std::unique_ptr<Acceptor> acceptor;
@@ -195,11 +194,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   auto listening = std::make_unique<Listening>();
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
-  for (auto& connections : listening->connections) {
-    connections = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        ServerCredentialsOf(options.tls));
-  }
+  listening->connections.emplace(builder, ServerCredentialsOf(options.tls));
   // The time to complete the TLS handshake and to send the first frame of HTTP/2.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
@@ -216,10 +211,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   }
   listening->acceptor = std::make_unique<Acceptor>(
       std::move(sockets.sockets), ConnectionLimits(), &listening->strangers, warn,
-      [&to = listening->connections](FileDescriptor connection, bool /*is_local*/, size_t taker) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-        parameters.fd = connection.Release();
-        to[taker]->HandleNewConnection(&parameters);
+      [&to = *listening->connections](FileDescriptor connection, bool /*is_local*/, size_t taker) {
+        to.Take(std::move(connection), taker);
       });
   server->listening_ = std::move(listening);
   return server;

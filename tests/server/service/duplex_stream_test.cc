@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "proto/data.grpc.pb.h"
 #include "server/core/rounds/unread_bytes.h"
+#include "server/service/control_threads.h"
 #include "server/service/stream_deadlines.h"
 #include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
@@ -252,7 +253,7 @@ TEST_F(DuplexStreamTest, LargeMessagesDoNotHoldUpOtherStreams) {
   for (const auto& client : clients) EXPECT_EQ(client->MustRead().round(), 2u);
 }
 
-TEST_F(DuplexStreamTest, MessagesDoNotHoldUpGrpcsThreads) {
+TEST_F(DuplexStreamTest, HellosDoNotHoldUpGrpcsThreads) {
   absl::Notification go_on;
   std::atomic<int> handling = 0, handled = 0;
   on_each_ = [&](TestStream&, int) {
