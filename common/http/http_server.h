@@ -67,7 +67,7 @@ struct HttpSecurity {
 
 struct HttpTimes {
   // How long a request may take from the acceptance of its connection, with the TLS handshake.
-  absl::Duration request = absl::Seconds(2);
+  absl::Duration request = absl::Seconds(5);
   // How long the answer may take from then on. Not for streams of events.
   absl::Duration answer = absl::Seconds(30);
 };

@@ -87,9 +87,8 @@ Acceptor::~Acceptor() {
          read(taker_is_idle_.get(), &times, sizeof(times)) > 0) {
   }
   for (Taker& taker : takers_) {
-    if (taker.busy && IsOpen(taker.descriptor, taker.connection)) {
-      ResetConnection(taker.descriptor);
-    }
+    MutexLock lock(taker.mutex);
+    if (taker.copy.valid()) ResetConnection(taker.copy.get());
   }
   for (Taker& taker : takers_) taker.thread.Finish();
 }
@@ -169,11 +168,14 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
                             : std::string(user.status().message()));
       return Accepted::kOne;
     }
-  } else if (!AddStranger(connection, ToString(endpoint), peer, other_user)) {
+  }
+  FileDescriptor copy(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid() ||
+      (!is_local && !AddStranger(connection, ToString(endpoint), peer, other_user))) {
     NoteRefusal("failed", std::strerror(errno));
     return Accepted::kOne;
   }
-  TakeIn(std::move(connection), peer, is_local);
+  TakeIn(std::move(connection), std::move(copy), peer, is_local);
   return Accepted::kOne;
 }
 
@@ -232,7 +234,8 @@ int Acceptor::CutStrangers() {
   return strangers_->size() > 0 ? interval : -1;
 }
 
-void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool is_local) {
+void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, const std::string& peer,
+                      bool is_local) {
   struct stat status = {};
   fstat(connection.get(), &status);
   {
@@ -245,12 +248,18 @@ void Acceptor::TakeIn(FileDescriptor connection, const std::string& peer, bool i
   }
   Taker& taker = *IdleTaker();
   taker.busy = true;
-  taker.descriptor = connection.get();
-  taker.connection = {status.st_dev, status.st_ino, peer};
+  {
+    MutexLock lock(taker.mutex);
+    taker.copy = std::move(copy);
+  }
   auto taken = std::make_shared<FileDescriptor>(std::move(connection));
   const auto number = static_cast<size_t>(&taker - takers_.data());
   taker.thread.Run([this, &taker, taken, is_local, number] {
     take_(std::move(*taken), is_local, number);
+    {
+      MutexLock lock(taker.mutex);
+      taker.copy = FileDescriptor();
+    }
     taker.busy = false;
     const uint64_t once = 1;
     [[maybe_unused]] const ssize_t written = write(taker_is_idle_.get(), &once, sizeof(once));

@@ -93,9 +93,9 @@ class Acceptor {
   // A thread that calls `take_`.
   struct Taker {
     std::atomic<bool> busy{false};
-    // The connection that it takes or has taken last. Used by the acceptor's thread only.
-    int descriptor = -1;
-    Connection connection;
+    Mutex mutex;
+    // A copy of the descriptor of the connection that it takes, to reset that by.
+    FileDescriptor copy ABSL_GUARDED_BY(mutex);
     SerialThread thread;
   };
   enum class Accepted {
@@ -111,7 +111,9 @@ class Acceptor {
   Accepted AcceptFrom(const FileDescriptor& listening);
   // Accepts a connection with the reserved descriptor and closes it.
   Accepted RefuseFrom(const FileDescriptor& listening);
-  void TakeIn(FileDescriptor connection, const std::string& peer, bool is_local);
+  // Passes a connection to an idle taker; `copy` is a copy of its descriptor.
+  void TakeIn(FileDescriptor connection, FileDescriptor copy, const std::string& peer,
+              bool is_local);
   // Returns the user of a TCP connection within this host, if that is neither root nor this
   // process's user.
   std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,

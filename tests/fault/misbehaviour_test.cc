@@ -48,6 +48,7 @@ constexpr int64_t kMostMeanwhile = int64_t{kIsSanitized ? 1024 : 128} << 20;
 // The same after many misbehaviours, beside 5 %: gRPC's thread pools, the kept events, and the
 // names of closed jobs.
 constexpr int64_t kMoreAfterMany = int64_t{kIsSanitized ? 512 : 16} << 20;
+constexpr char kSmallQuarantine[] = "quarantine_size_mb=16:thread_local_quarantine_size_kb=64";
 // The threads that are started when they are first needed, for example to allocate large groups.
 constexpr int64_t kMoreThreads = 2;
 constexpr int64_t kMostMeanwhileOfMany = int64_t{kIsSanitized ? 2048 : 512} << 20;
@@ -117,6 +118,8 @@ class MisbehaviourTest : public ::testing::TestWithParam<Case> {
     // glibc returns the free memory of its main arena to the system, but not that at the end of the
     // other threads' arenas. With one arena, the memory that is left is the memory in use.
     if (GetParam().many) setenv("MALLOC_ARENA_MAX", "1", /*overwrite=*/1);
+    // The address sanitizer keeps freed memory, 256 MiB of it, to find uses of it.
+    if (GetParam().many && kIsSanitized) setenv("ASAN_OPTIONS", kSmallQuarantine, /*overwrite=*/1);
     state_ = testing::TemporaryPath(absl::StrCat("misbehaviour-", getpid()));
     std::filesystem::remove_all(state_);
     std::filesystem::create_directory(state_);

@@ -15,7 +15,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/http/http_server.h"
+#include "common/net/polling.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace syncgrads::fuzz {
@@ -23,7 +26,7 @@ namespace {
 
 constexpr char kPage[] = "the protected page";
 // Longer than the server waits for a request.
-constexpr int kAnswerTimeoutMs = 4000;
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(20);
 
 struct Served {
   Served() {
@@ -74,9 +77,10 @@ std::string Exchange(const HttpServer& server, absl::string_view bytes) {
   shutdown(connection, SHUT_WR);
   std::string answer;
   char buffer[4096];
-  pollfd readable = {connection, POLLIN, 0};
+  const absl::Time deadline = MonotonicNow() + kAnswerTimeout;
   while (true) {
-    Require(poll(&readable, 1, kAnswerTimeoutMs) == 1, "the server ends the connection in time");
+    // Not poll() itself, which libFuzzer's timer interrupts.
+    Require(AwaitSocket(connection, POLLIN, deadline), "the server ends the connection in time");
     const ssize_t received = recv(connection, buffer, sizeof buffer, 0);
     if (received <= 0) break;
     answer.append(buffer, static_cast<size_t>(received));

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -328,14 +329,17 @@ std::string PageCode(const SecuredServer& server, const Caller& caller, const st
   if (!caller.token.empty()) client->set_bearer_token_auth(caller.token);
   // The body is not read: a stream of events does not end by itself.
   int status = 0;
-  client->Get(
+  const httplib::Result result = client->Get(
       path,
       [&status](const httplib::Response& response) {
         status = response.status;
         return false;
       },
       [](const char*, size_t) { return false; });
-  return status == 0 ? "refused" : absl::StrCat(status);
+  if (status != 0) return absl::StrCat(status);
+  // With the library's error, for the log: a server that is slow is not one that refuses.
+  std::cerr << path << " has no answer: " << httplib::to_string(result.error()) << '\n';
+  return "refused";
 }
 
 std::string Page(const SecuredServer& server, const Caller& caller, const std::string& path) {
