@@ -48,7 +48,9 @@ std::shared_ptr<const OutgoingMessage> MakeContribution(
     if (run.size() < kCopiedSpanBytes) copied += run.size();
   }
   std::optional<OutgoingMessage::ByReference> by_reference;
-  if (shared != nullptr && !runs.empty()) by_reference = Refer(header, runs, *shared);
+  if (shared != nullptr && !runs.empty() && runs.size() <= kMaxSharedPieces) {
+    by_reference = Refer(header, runs, *shared);
+  }
   std::unique_ptr<std::byte[]> small;
   if (copied > 0) small.reset(new std::byte[copied]);
   std::byte* end = small.get();

@@ -43,6 +43,8 @@ StateHandover::StateHandover(GroupId of, std::shared_ptr<GroupRounds> rounds,
 void StateHandover::OnEpoch(const Epoch& epoch) {
   {
     MutexLock lock(mutex_);
+    // The call with the newest epoch of a new listener may come after that with a newer one.
+    if (epoch.number < epoch_.number) return;
     epoch_ = epoch;
   }
   Give();
@@ -75,15 +77,18 @@ std::optional<StateHandover::Attempt> StateHandover::BeginGiving() {
   const std::optional<Round> listed = FindRound(epoch_.first_rounds, rounds_->plan().id);
   if (!listed.has_value()) return std::nullopt;
   const Request request{*listed, epoch_.number};
-  if (request == given_) return std::nullopt;
+  if (request == given_ && !is_given_up_) return std::nullopt;
   giving_ = true;
-  return Attempt{request, *open_at_, !given_.has_value()};
+  return Attempt{request, *open_at_, !given_.has_value() || is_given_up_};
 }
 
 void StateHandover::EndGiving(const Attempt& attempt, bool sent) {
   MutexLock lock(mutex_);
   giving_ = false;
-  if (sent) given_ = attempt.request;
+  if (sent) {
+    given_ = attempt.request;
+    is_given_up_ = false;
+  }
   changed_.NotifyAll();
 }
 
@@ -122,10 +127,11 @@ absl::Status StateHandover::Close(absl::Time deadline) {
     given = given_;
   }
   if (!given.has_value()) return absl::OkStatus();
-  SYNCGRADS_RETURN_IF_ERROR(rounds_->BeginAgain(given->round, deadline));
+  const absl::Status released = rounds_->BeginAgain(given->round, deadline);
   MutexLock lock(mutex_);
-  given_.reset();
-  return absl::OkStatus();
+  is_given_up_ = !released.ok();
+  if (released.ok()) given_.reset();
+  return released;
 }
 
 absl::Status StateHandover::Take(Round step, absl::Time deadline, Session& session) {

@@ -78,7 +78,7 @@ class StateHandover : public std::enable_shared_from_this<StateHandover> {
   struct Attempt {
     Request request;
     Round step{};        // the state is the one before this step
-    bool first = false;  // no earlier request has been fulfilled since Open
+    bool first = false;  // no earlier request has been fulfilled since Open, or Close gave it up
   };
 
   // Sends the state if the newest epoch requests it from this worker and it is open. Never waits:
@@ -107,7 +107,10 @@ class StateHandover : public std::enable_shared_from_this<StateHandover> {
   CondVar changed_;
   std::optional<Round> open_at_ ABSL_GUARDED_BY(mutex_);
   Epoch epoch_ ABSL_GUARDED_BY(mutex_);
+  // The request that was fulfilled last. The state's memory may be read until Close returns OK.
   std::optional<Request> given_ ABSL_GUARDED_BY(mutex_);
+  // A Close that returned an error gave up what was sent for `given_`.
+  bool is_given_up_ ABSL_GUARDED_BY(mutex_) = false;
   // True while a thread is sending. Close waits until it is false.
   bool giving_ ABSL_GUARDED_BY(mutex_) = false;
 };

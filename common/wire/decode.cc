@@ -330,7 +330,10 @@ absl::StatusOr<PushFrame> DecodePush(absl::Span<const absl::Span<const std::byte
           case wire::kPushWithoutResult:
             return ReadVarint(type, reader, header.without_result);
           case wire::kPushShared: {
-            if (header.shared.size() == kMaxListed) return reader.Error("a list is too long");
+            if (header.shared.size() == kMaxSharedPieces) {
+              return reader.Error(
+                  absl::StrCat("more than ", kMaxSharedPieces, " pieces of shared memory"));
+            }
             std::optional<SharedPiece> piece;
             SYNCGRADS_ASSIGN_OR_RETURN(const bool known,
                                        ReadMessage(type, reader, piece, DecodePiece));

@@ -43,6 +43,10 @@ struct DataHello {
   friend bool operator==(const DataHello&, const DataHello&) = default;
 };
 
+// The maximum number of pieces of shared memory in a push. A payload that lies in more of them is
+// sent as bytes.
+inline constexpr size_t kMaxSharedPieces = 16384;
+
 // A part of a shared region. Offset and length are in bytes.
 struct SharedPiece {
   uint32_t region = 0;
@@ -76,7 +80,7 @@ struct PushHeader {
   bool skip = false;
   std::vector<uint32_t> absent_spans;
   bool without_result = false;
-  std::vector<SharedPiece> shared;
+  std::vector<SharedPiece> shared;  // at most kMaxSharedPieces
 
   friend bool operator==(const PushHeader&, const PushHeader&) = default;
 };

@@ -109,6 +109,24 @@ TEST_F(ContributionSenderTest, OnlyValuesOutsideOfSharedMemoryAreCopied) {
   EXPECT_EQ(std::memcmp(payload[1].data(), middle.data(), kThird * sizeof(float)), 0);
 }
 
+TEST_F(ContributionSenderTest, ValuesInTooManyPiecesAreNotSentByReference) {
+  outbox_.shared = &buffers_;
+  const auto region = buffers_.Allocate(2 * kBytes);
+  ASSERT_TRUE(region.ok());
+  auto* const shared = reinterpret_cast<float*>((*region)->memory->data());
+  std::fill(shared, shared + 2 * kElements, 1.0f);
+  std::vector<absl::Span<const float>> pieces;
+  // Every second value is used, so that no two are adjacent.
+  for (size_t i = 0; i < kMaxSharedPieces; ++i) {
+    pieces.push_back(absl::MakeConstSpan(shared + 2 * i, 1));
+  }
+  Send(OneChunk(), pieces);
+  EXPECT_TRUE(outbox_.message->by_reference().has_value());
+  pieces.push_back(absl::MakeConstSpan(values_).first(1));
+  Send(OneChunk(), pieces);
+  EXPECT_FALSE(outbox_.message->by_reference().has_value());
+}
+
 TEST_F(ContributionSenderTest, AShortContributionIsNotSharedBecauseItsReferenceCostsMore) {
   outbox_.shared = &buffers_;
   Send(OneChunk(), {absl::MakeConstSpan(values_).first(1024)});

@@ -137,6 +137,28 @@ TEST_F(StateHandoverTest, CloseWaitsUntilTheStateIsNotReadAnyMoreAndNothingIsSen
   EXPECT_TRUE(outbox_.messages.empty());
 }
 
+// A caller that waits in slices opens the state again after each.
+TEST_F(StateHandoverTest, AStateThatCloseGaveUpWhileItWasBeingSentIsGivenAgain) {
+  handover_->OnEpoch(Asking(2, 3));
+  handover_->Open(Round{5});
+  EXPECT_EQ(handover_->Close(absl::InfinitePast()).code(), absl::StatusCode::kDeadlineExceeded);
+  handover_->Open(Round{5});
+  EXPECT_EQ(outbox_.messages.size(), 1u);  // the transport still holds it
+  outbox_.messages.clear();
+  timers_.Advance(absl::Seconds(1));
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  EXPECT_EQ(outbox_.last().round, Round{3});
+  EXPECT_EQ(outbox_.last().epoch, 2u);
+}
+
+TEST_F(StateHandoverTest, AnEpochThatArrivesAfterANewerOneIsIgnored) {
+  handover_->OnEpoch(Asking(3, 4));
+  handover_->OnEpoch(Asking(2, 3));
+  handover_->Open(Round{5});
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  EXPECT_EQ(outbox_.last().epoch, 3u);
+}
+
 TEST_F(StateHandoverTest, AWorkerThatNoEpochListsIsToldThatNobodyBringsItUpToDate) {
   Session session(
       {}, {std::make_unique<FakeTransport>(), std::make_unique<FakeTimers>(), Incarnation{1}});

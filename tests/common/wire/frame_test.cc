@@ -323,9 +323,14 @@ TEST(PushFrameTest, RefusesAListLongerThanAnyChunkHasSpans) {
     length += static_cast<char>((left & 0x7f) | (left >= 0x80 ? 0x80 : 0));
   }
   ExpectError(DecodedPush(Field(12, 2, length + spans)), kInvalid, {"too long"});
+}
+
+TEST(PushFrameTest, RefusesMorePiecesOfSharedMemoryThanTheLimit) {
   std::string pieces;
-  for (size_t i = 0; i < (4 << 20) / 2 + 1; ++i) pieces += std::string("\x72\0", 2);
-  ExpectError(DecodedPush(pieces), kInvalid, {"too long"});
+  for (size_t i = 0; i < kMaxSharedPieces; ++i) pieces += std::string("\x72\0", 2);
+  EXPECT_EQ(DecodedPush(pieces)->header.shared.size(), kMaxSharedPieces);
+  ExpectError(DecodedPush(pieces + std::string("\x72\0", 2)), kInvalid,
+              {"more than 16384 pieces of shared memory"});
 }
 
 TEST(UpdateFrameTest, ReadsAnErrorWithoutACodeAsOneAllTheSame) {
