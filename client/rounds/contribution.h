@@ -30,8 +30,8 @@ inline constexpr size_t kCopiedSpanBytes = 4096;
 
 // Returns a message with `header` and the elements of the present spans, in order. Spans that are
 // adjacent in memory are one run; long runs are not copied. The spans' memory must not change until
-// `released` is called. If all of it lies in `shared`, in at most kMaxSharedPieces runs, the message can also be sent by
-// reference.
+// `released` is called. If all of it lies in `shared`, in at most kMaxSharedPieces runs, the
+// message can also be sent by reference.
 std::shared_ptr<const OutgoingMessage> MakeContribution(
     const PushHeader& header, absl::Span<const absl::Span<const std::byte>> spans,
     std::function<void()> released, const SharedBuffers* shared = nullptr);

@@ -17,4 +17,6 @@ bool ControlThreads::Handle(size_t bytes, std::function<void()> handle) {
   return true;
 }
 
+void ControlThreads::End(std::function<void()> end) { small_.Run(std::move(end)); }
+
 }  // namespace syncgrads::server

@@ -116,11 +116,8 @@ void DuplexStream::OnReadDone(bool ok) {
     dropped = TakeWaitingLocked();
     return EndLocked(grpc::Status::OK);
   }
-  const bool is_hello = !has_hello_;
-  if (is_hello && !TakeFirst()) return;
-  if (threads_ != nullptr && (is_hello || incoming_.Length() >= kLargeMessageBytes)) {
-    return HandleOnThreads();
-  }
+  if (!has_hello_ && !TakeFirst()) return;
+  if (threads_ != nullptr) return HandleOnThreads();
   OnMessage(incoming_);
   MutexLock lock(mutex_);
   ReadNextLocked();
@@ -189,8 +186,9 @@ void DuplexStream::OnDone() {
     MutexLock lock(mutex_);
     deadlines_.Remove(this, deadline_);
   }
-  OnOver();
-  self_.reset();
+  std::shared_ptr<DuplexStream> self = std::move(self_);
+  if (threads_ == nullptr) return OnOver();
+  threads_->End([self = std::move(self)] { self->OnOver(); });
 }
 
 void DuplexStream::OnTimeout(absl::Duration timeout) {

@@ -35,16 +35,16 @@ namespace syncgrads::server {
 
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
-// Thread-safe. OnMessage and OnOver are called on gRPC's threads, one call at a time, without
-// locks; OnMessage also on those of ControlThreads. Lock order: `mutex_`, then that of
-// StreamDeadlines.
+// Thread-safe. OnMessage and OnOver are called one call at a time, without locks, on ControlThreads
+// if there are some and have room, and otherwise on gRPC's threads. Lock order: `mutex_`, then that
+// of StreamDeadlines.
 class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {
  public:
   // `context` is the context of the call. `deadlines` must outlive this object. `unread` counts
   // the bytes that wait to be sent. `threads` must outlive this object; null: gRPC's threads handle
-  // all messages.
+  // the messages.
   DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
                std::shared_ptr<UnreadBytes> unread, ControlThreads* threads = nullptr);
   ~DuplexStream() override;

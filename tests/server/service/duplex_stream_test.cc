@@ -253,7 +253,7 @@ TEST_F(DuplexStreamTest, LargeMessagesDoNotHoldUpOtherStreams) {
   for (const auto& client : clients) EXPECT_EQ(client->MustRead().round(), 2u);
 }
 
-TEST_F(DuplexStreamTest, HellosDoNotHoldUpGrpcsThreads) {
+TEST_F(DuplexStreamTest, MessagesDoNotHoldUpGrpcsThreads) {
   absl::Notification go_on;
   std::atomic<int> handling = 0, handled = 0;
   on_each_ = [&](TestStream&, int) {
@@ -275,6 +275,35 @@ TEST_F(DuplexStreamTest, HellosDoNotHoldUpGrpcsThreads) {
   EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return handling == 1; }));
   go_on.Notify();
   EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return handled == 20; }));
+}
+
+TEST_F(DuplexStreamTest, EndsDoNotHoldUpGrpcsThreads) {
+  absl::Notification go_on;
+  std::atomic<int> ending = 0, ended = 0;
+  on_over_ = [&] {
+    ++ending;
+    go_on.WaitForNotification();
+    ++ended;
+  };
+  on_each_ = [](TestStream& stream, int) { stream.Enqueue(BufferOf(Update(1))); };
+  // There are more such streams than gRPC has threads.
+  std::vector<std::unique_ptr<DataStream>> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(Open());
+    clients.back()->Write({});
+    EXPECT_EQ(clients.back()->MustRead().round(), 1u);
+  }
+  auto other = Open();
+  other->Write({});
+  EXPECT_EQ(other->MustRead().round(), 1u);
+  const std::shared_ptr<TestStream> others_end = ServersEnd();
+  clients.clear();
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return ending == 1; }));
+  others_end->Enqueue(BufferOf(Update(7)));
+  EXPECT_EQ(other->MustRead().round(), 7u);
+  go_on.Notify();
+  other = nullptr;
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return ended == 21; }));
 }
 
 TEST_F(DuplexStreamTest, MessagesStayInOrderWhateverTheirSize) {
