@@ -43,6 +43,7 @@
 #include "server/core/jobs/recovery.h"
 #include "server/message_quota.h"
 #include "server/metrics/server_metrics.h"
+#include "server/newcomer_pollers.h"
 #include "server/service/admin_service.h"
 #include "server/service/control_service.h"
 #include "server/service/data_service.h"
@@ -317,6 +318,7 @@ class GrpcServer : public Server {
                          "--max_connections", "--max_connections_per_peer"},
         &strangers_, [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
+          if (!is_local) newcomer_pollers_.Accepted();
           (is_local ? local_connections_ : connections_)->Take(std::move(connection), taker);
         });
     if (state_ != nullptr) {
@@ -538,6 +540,7 @@ class GrpcServer : public Server {
       mutex_.Unlock();
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
+      newcomer_pollers_.Tick();
       TrimMemory(deadlines_.Tick());
       jobs_.ReportAlerts();
       if (recovery_ != nullptr) recovery_->duration();
@@ -588,6 +591,7 @@ class GrpcServer : public Server {
   StallWatch stall_watch_;
   StreamDeadlines deadlines_;
   Strangers strangers_;
+  NewcomerPollers newcomer_pollers_{strangers_};
   Access access_;
   ServerLoads loads_;
   // Used by the ticker thread only, once that runs.

@@ -64,7 +64,15 @@ Park& ThePark() {
   return park;
 }
 
-std::atomic<bool> by_default{false};
+// Whether threads may be parked: the last count of SetPollers was 0, and UnparkPollers was not
+// called since. Written with Changing() locked.
+std::atomic<bool> may_park{false};
+// Whether UnparkPollersForNow was called since ParkPollers. Written with Changing() locked.
+std::atomic<bool> unparked_for_now{false};
+std::mutex& Changing() {
+  static std::mutex& mutex = *new std::mutex();
+  return mutex;
+}
 
 }  // namespace
 
@@ -74,14 +82,29 @@ uint32_t MostPollers() { return std::clamp(gpr_cpu_num_cores() / 2, 2u, 16u); }
 uint32_t FewPollers() { return std::max(1u, gpr_cpu_num_cores() / 4); }
 
 void SetPollers(uint32_t count) {
+  std::lock_guard<std::mutex> lock(Changing());
   const uint32_t polling = count == 0 ? FewPollers() : count;
   ThePark().Keep(MostPollers() - std::min(polling, MostPollers()));
-  by_default = count == 0;
+  may_park = count == 0;
+  unparked_for_now = false;
 }
 
 void UnparkPollers() {
-  if (!by_default.load(std::memory_order_relaxed)) return;
-  if (by_default.exchange(false)) ThePark().Keep(0);
+  if (!may_park.load(std::memory_order_relaxed)) return;
+  std::lock_guard<std::mutex> lock(Changing());
+  if (may_park.exchange(false)) ThePark().Keep(0);
+}
+
+void UnparkPollersForNow() {
+  if (!may_park || unparked_for_now) return;
+  std::lock_guard<std::mutex> lock(Changing());
+  if (may_park && !unparked_for_now.exchange(true)) ThePark().Keep(0);
+}
+
+void ParkPollers() {
+  if (!may_park || !unparked_for_now) return;
+  std::lock_guard<std::mutex> lock(Changing());
+  if (may_park && unparked_for_now.exchange(false)) ThePark().Keep(MostPollers() - FewPollers());
 }
 
 }  // namespace syncgrads

@@ -29,6 +29,11 @@ void SetPollers(uint32_t count);
 // thread. Thread-safe.
 void UnparkPollers();
 
+// The same, until ParkPollers: one peer may keep a thread busy for long, and others would wait for
+// it. Both do nothing if threads are not parked by default, or not any more. Thread-safe.
+void UnparkPollersForNow();
+void ParkPollers();
+
 }  // namespace syncgrads
 
 #endif  // SYNCGRADS_THIRD_PARTY_GRPC_POLLERS_H_

@@ -94,9 +94,16 @@ TEST(PollersTest, AsManyPollAsAreAskedFor) {
 TEST(PollersTest, FewPollUntilTheOthersAreLetOut) {
   SetPollers(0);
   EXPECT_LE(ThreadsOfManyCallbacks(), FewPollers());
+  UnparkPollersForNow();
+  EXPECT_TRUE(SoManyPoll(MostPollers()));
+  ParkPollers();
+  EXPECT_LE(ThreadsOfManyCallbacks(), FewPollers());
   UnparkPollers();
   EXPECT_TRUE(SoManyPoll(MostPollers()));
   UnparkPollers();  // no thread is parked any more
+  UnparkPollersForNow();
+  ParkPollers();  // not after UnparkPollers
+  EXPECT_TRUE(SoManyPoll(MostPollers()));
 }
 
 }  // namespace
