@@ -56,16 +56,7 @@ void GrpcDataStream::Write(std::shared_ptr<const OutgoingMessage> message) {
 
 void GrpcDataStream::Cancel() { ClientStream::Cancel(); }
 
-void GrpcDataStream::OnReached() { HelloProceeds(); }
-
-void GrpcDataStream::OnSent() {
-  if (hello_steps_ > 0) return HelloProceeds();
-  events_->OnWritten();
-}
-
-void GrpcDataStream::HelloProceeds() {
-  if (--hello_steps_ == 0) events_->OnWritten();
-}
+void GrpcDataStream::OnSent() { events_->OnWritten(); }
 
 void GrpcDataStream::OnMessage(grpc::ByteBuffer& message) {
   auto slices = std::make_shared<std::vector<grpc::Slice>>();

@@ -7,7 +7,6 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <memory>
 
 #include "client/grpc/grpc_connections.h"
@@ -27,16 +26,10 @@ class GrpcDataStream : public DataStream, public ClientStream<grpc::ByteBuffer, 
   void Cancel() override;
 
  private:
-  void OnReached() override;
   void OnMessage(grpc::ByteBuffer& message) override;
   void OnSent() override;
   void OnOver(const grpc::Status& status) override;
-  // Of the two steps of the hello, that it was sent and that the server has accepted it, one is
-  // done.
-  void HelloProceeds();
 
-  // The steps of the hello that are not done yet.
-  std::atomic<int> hello_steps_{2};
   const std::unique_ptr<ConnectionUse> connection_;
   grpc::GenericStub stub_;
   const std::shared_ptr<DataStreamEvents> events_;

@@ -78,8 +78,7 @@ struct ReceivedMessage {
 class DataStreamEvents {
  public:
   virtual ~DataStreamEvents() = default;
-  // The transport has accepted the message that was given to Write. The first message is a hello:
-  // the server has accepted it, too.
+  // The transport has accepted the message that was given to Write.
   virtual void OnWritten() = 0;
   virtual void OnReceived(ReceivedMessage message) = 0;
   // `status` is Unavailable if the server cannot be reached or the stream broke.

@@ -49,6 +49,12 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
   return true;
 }
 
+void Strangers::Begin(const std::string& endpoint) {
+  MutexLock lock(mutex_);
+  const auto found = strangers_.find(endpoint);
+  if (found != strangers_.end()) found->second.has_stream = true;
+}
+
 void Strangers::Admit(const std::string& endpoint) {
   MutexLock lock(mutex_);
   strangers_.erase(endpoint);
@@ -86,9 +92,11 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
 
 std::string Strangers::CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const {
   if (!bytes.has_value()) return "";
-  if (*bytes > limits_.bytes) stranger.excess_since = std::min(stranger.excess_since, stranger.age);
+  const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
+  stranger.excess_since =
+      *bytes > most ? std::min(stranger.excess_since, stranger.age) : absl::InfiniteDuration();
   if (stranger.age - stranger.excess_since >= limits_.grace) {
-    return absl::StrCat(" and has sent ", *bytes, " bytes; the limit is ", limits_.bytes);
+    return absl::StrCat(" and has sent ", *bytes, " bytes; the limit is ", most);
   }
   if (stranger.age <= limits_.time) return "";
   return absl::StrCat(" within ", absl::FormatDuration(limits_.time));

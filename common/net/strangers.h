@@ -27,13 +27,16 @@ namespace syncgrads {
 void ResetConnection(int connection);
 
 struct StrangerLimits {
-  // The bytes that a connection may send: a TLS handshake, and a first call's headers and its
-  // request or hello. Our workers push only when their hello was accepted.
+  // The bytes that a connection may send while no stream has begun on it: a TLS handshake, and a
+  // first call's headers and request.
   int64_t bytes = 96 << 10;
+  // The same when a stream has begun. A member may push right after its hello, as many bytes as the
+  // stream's window has.
+  int64_t bytes_with_stream = 5 << 20;
   absl::Duration time = absl::Seconds(60);
-  // How long a connection may have sent too many bytes: when those of a client that pushes right
-  // after its hello have been read, the hello may not have been handled yet.
-  absl::Duration grace = absl::Milliseconds(20);
+  // How long a connection may have sent too many bytes. A stream whose hello and first pushes have
+  // been read has begun only when a thread of gRPC says so.
+  absl::Duration grace = absl::Milliseconds(30);
 };
 
 // Thread-safe. An endpoint is the peer's address and port: "10.0.0.1:5000" or "[::1]:5000".
@@ -47,6 +50,8 @@ class Strangers {
   // the copy.
   bool Add(const FileDescriptor& connection, const std::string& endpoint,
            const std::string& network, std::optional<unsigned> other_user);
+  // A stream has begun on the connection.
+  void Begin(const std::string& endpoint);
   // A call on the connection was admitted: it is a stranger no more.
   void Admit(const std::string& endpoint);
 
@@ -68,6 +73,7 @@ class Strangers {
     std::optional<unsigned> other_user;
     uint64_t number = 0;  // in the order of their additions
     absl::Duration age;
+    bool has_stream = false;
     // The age at which it was first seen to have sent too many bytes.
     absl::Duration excess_since = absl::InfiniteDuration();
   };

@@ -250,6 +250,10 @@ absl::Status Access::CheckUser(const Caller& caller) const {
       "--tls_client_ca (docs/security.md), or with --insecure to serve everybody"));
 }
 
+void Access::StreamBegan(const Caller& caller) {
+  if (options_.strangers != nullptr) options_.strangers->Begin(caller.connection);
+}
+
 void Access::Admitted(const Caller& caller) {
   if (options_.strangers != nullptr) options_.strangers->Admit(caller.connection);
 }

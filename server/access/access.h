@@ -108,6 +108,8 @@ class Access {
   // if the caller has a role that may do this to some jobs.
   absl::Status CheckAnyJob(const Caller& caller, Action action);
 
+  // A stream of a caller has begun, for which Check was not called yet.
+  void StreamBegan(const Caller& caller);
   // A caller was admitted without Check.
   void Admitted(const Caller& caller);
 

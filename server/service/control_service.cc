@@ -81,7 +81,9 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
         plans_(plans),
         members_(members),
         events_(events),
-        peer_host_(HostOfPeer(context->peer())) {}
+        peer_host_(HostOfPeer(context->peer())) {
+    access_.StreamBegan(caller_);
+  }
 
   void Send(Generation generation, const JobSignal::Kind& signal) override {
     if (const auto* registered = std::get_if<Registered>(&signal)) {
@@ -180,7 +182,9 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
         access_(access),
         loads_(loads),
         caller_(CallerOf(*context)),
-        peer_(context->peer()) {}
+        peer_(context->peer()) {
+    access_.StreamBegan(caller_);
+  }
 
   void Send(const PlanChange& change) override { SendSignal(ToProto(change)); }
   void Prepare(const GroupPreparation& preparation) override { SendSignal(ToProto(preparation)); }

@@ -56,7 +56,9 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
         clock_(clock),
         traffic_(traffic),
         peer_(context->peer()),
-        path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {}
+        path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {
+    access_.StreamBegan(caller_);
+  }
 
   void Cut(const absl::Status& reason) override {
     CutWith(ToGrpc(reason));
@@ -196,8 +198,6 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     std::shared_ptr<Job> job = jobs_.Find(hello.job);
     absl::StatusOr<std::shared_ptr<Presence>> presence = Admitted(job.get(), hello);
     if (!presence.ok()) return FinishAfterSending(ToGrpc(presence.status()));
-    // Before results may be sent.
-    ShowAccepted();
     const auto self = std::static_pointer_cast<ExchangeStream>(shared_from_this());
     const absl::Status added = (*presence)->AddStream(self);
     if (!added.ok()) return FinishAfterSending(ToGrpc(added));

@@ -96,11 +96,6 @@ bool DuplexStream::TakeFirst() {
   return false;
 }
 
-void DuplexStream::ShowAccepted() {
-  MutexLock lock(mutex_);
-  if (!finish_with_.has_value()) StartSendInitialMetadata();
-}
-
 void DuplexStream::CountIn(std::shared_ptr<UnreadBytes> unread) {
   MutexLock lock(mutex_);
   unread->Add(own_unread_);

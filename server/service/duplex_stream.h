@@ -73,9 +73,6 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
 
   // From now on, counts the waiting bytes in `unread`, those that wait already included.
   void CountIn(std::shared_ptr<UnreadBytes> unread);
-  // Shows the peer that its hello was accepted. To be called at most once, before the first message
-  // is queued.
-  void ShowAccepted();
   // Whether a message waits to be sent or is being written.
   bool HasUnread() const;
 

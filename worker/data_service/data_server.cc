@@ -82,6 +82,7 @@ class DataServer::Service : public v1::ServedData::Service {
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
     const std::string peer = AddressOfPeer(context.peer());
     const std::string connection = EndpointOfPeer(context.peer());
+    strangers_.Begin(connection);
     v1::ServedDataRequest request;
     bool has_first = false;
     {

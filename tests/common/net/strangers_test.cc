@@ -87,7 +87,8 @@ struct Connection {
   FileDescriptor server, client;
 };
 
-constexpr StrangerLimits kLimits = {.bytes = 1000, .time = absl::Seconds(60), .grace = kNow};
+constexpr StrangerLimits kLimits = {
+    .bytes = 1000, .bytes_with_stream = 5000, .time = absl::Seconds(60), .grace = kNow};
 
 TEST(StrangersTest, ASilentConnectionHasLimitedTime) {
   Strangers strangers(kLimits);
@@ -101,29 +102,32 @@ TEST(StrangersTest, ASilentConnectionHasLimitedTime) {
   EXPECT_EQ(strangers.size(), 0u);
 }
 
-TEST(StrangersTest, BytesAreLimited) {
+TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
   Strangers strangers(kLimits);
   Connection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   connection.Transfer(1000);
   EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  strangers.Begin("10.0.0.1:5");
+  connection.Transfer(4000);
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
   connection.Transfer(1);
   EXPECT_THAT(strangers.Cut(kNow),
-              ElementsAre("10.0.0.1:5 was admitted to nothing and has sent 1001 bytes; the limit "
-                          "is 1000"));
+              ElementsAre("10.0.0.1:5 was admitted to nothing and has sent 5001 bytes; the limit "
+                          "is 5000"));
   EXPECT_TRUE(connection.HasEnded());
 }
 
-TEST(StrangersTest, AConnectionMayBeAdmittedAfterItsBytesWereRead) {
-  Strangers strangers({.bytes = 1000, .grace = absl::Milliseconds(20)});
+TEST(StrangersTest, AStreamMayBeginAfterItsBytesWereRead) {
+  Strangers strangers({.bytes = 1000, .grace = absl::Milliseconds(30)});
   Connection late, never;
   ASSERT_TRUE(strangers.Add(late.server, "10.0.0.1:5", "10.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(never.server, "10.0.0.1:6", "10.0.0.1", {}));
   late.Transfer(1001);
   never.Transfer(1001);
   EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)), IsEmpty());
-  EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)), IsEmpty());
-  strangers.Admit("10.0.0.1:5");
+  EXPECT_THAT(strangers.Cut(absl::Milliseconds(20)), IsEmpty());
+  strangers.Begin("10.0.0.1:5");
   EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)), ElementsAre(HasSubstr("10.0.0.1:6")));
   EXPECT_FALSE(late.HasEnded());
 }
