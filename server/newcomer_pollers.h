@@ -19,8 +19,9 @@ class NewcomerPollers {
   // `strangers` must outlive this object.
   explicit NewcomerPollers(const Strangers& strangers) : strangers_(strangers) {}
 
-  // A connection was accepted, and nothing was read from it yet.
-  void Accepted() {
+  // All threads poll from now on, for a moment. To be called when a connection was accepted, before
+  // gRPC reads from it.
+  void Unpark() {
     {
       MutexLock lock(mutex_);
       newest_ = MonotonicNow();
@@ -29,7 +30,8 @@ class NewcomerPollers {
   }
   // To be called several times a second.
   void Tick() {
-    if (strangers_.size() > 0) return Accepted();
+    if (strangers_.size() > 0) return Unpark();
+    // Held while the threads are parked, so that this does not undo a later Unpark.
     MutexLock lock(mutex_);
     if (MonotonicNow() >= newest_ + kMoment) ParkPollers();
   }

@@ -318,7 +318,7 @@ class GrpcServer : public Server {
                          "--max_connections", "--max_connections_per_peer"},
         &strangers_, [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
-          if (!is_local) newcomer_pollers_.Accepted();
+          if (!is_local) newcomer_pollers_.Unpark();
           (is_local ? local_connections_ : connections_)->Take(std::move(connection), taker);
         });
     if (state_ != nullptr) {

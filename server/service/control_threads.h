@@ -27,7 +27,8 @@ class ControlThreads {
   // that wait, returns false: then the caller handles the message itself, and reads no other one
   // meanwhile.
   bool Handle(size_t bytes, std::function<void()> handle);
-  // Queues `end`, which is called after a stream's last message was handled.
+  // Queues `end`, which handles the end of a stream, in the order of the small messages. The caller
+  // has waited until the stream's last message was handled.
   void End(std::function<void()> end);
 
   // The bytes of the messages that wait for the threads or are being handled there.

@@ -187,7 +187,8 @@ void DuplexStream::OnDone() {
     deadlines_.Remove(this, deadline_);
   }
   std::shared_ptr<DuplexStream> self = std::move(self_);
-  if (threads_ == nullptr) return OnOver();
+  // Without a hello there is nothing to end.
+  if (threads_ == nullptr || !has_hello_) return OnOver();
   threads_->End([self = std::move(self)] { self->OnOver(); });
 }
 

@@ -35,9 +35,10 @@ namespace syncgrads::server {
 
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
-// Thread-safe. OnMessage and OnOver are called one call at a time, without locks, on ControlThreads
-// if there are some and have room, and otherwise on gRPC's threads. Lock order: `mutex_`, then that
-// of StreamDeadlines.
+// Thread-safe. OnMessage and OnOver are called one call at a time, without locks: on ControlThreads
+// if there are some, and otherwise on gRPC's threads. If there is no room for a message, or no
+// hello has come, a thread of gRPC calls them all the same. Lock order: `mutex_`, then that of
+// StreamDeadlines.
 class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {

@@ -77,9 +77,15 @@ std::mutex& Changing() {
 }  // namespace
 
 // The number of threads that gRPC 1.51 starts.
-uint32_t MostPollers() { return std::clamp(gpr_cpu_num_cores() / 2, 2u, 16u); }
+uint32_t MostPollers(uint32_t processors) { return std::clamp(processors / 2, 2u, 16u); }
 
-uint32_t FewPollers() { return std::max(1u, gpr_cpu_num_cores() / 4); }
+uint32_t FewPollers(uint32_t processors) {
+  return std::clamp(processors / 4, 1u, MostPollers(processors));
+}
+
+uint32_t MostPollers() { return MostPollers(gpr_cpu_num_cores()); }
+
+uint32_t FewPollers() { return FewPollers(gpr_cpu_num_cores()); }
 
 void SetPollers(uint32_t count) {
   std::lock_guard<std::mutex> lock(Changing());

@@ -13,10 +13,13 @@
 
 namespace syncgrads {
 
-// Returns the number of polling threads if none is parked.
-uint32_t MostPollers();
+// Returns the number of polling threads of a machine with `processors` if none is parked.
+uint32_t MostPollers(uint32_t processors);
 // Returns the number of threads that poll after SetPollers(0): one for each four processors, at
-// least one.
+// least one, at most MostPollers.
+uint32_t FewPollers(uint32_t processors);
+// The same for this machine.
+uint32_t MostPollers();
 uint32_t FewPollers();
 
 // From now on, `count` threads poll, but at most MostPollers(); 0 stands for FewPollers().

@@ -13,8 +13,8 @@
 //
 //   thread                      methods
 //   the starting thread         constructor, Restore, AttachOwn, Advertise
-//   gRPC, Join streams          Heartbeat, the requests of members, LinkBroken, Checkpointed
-//   ControlThreads              Admit, large requests of members
+//   ControlThreads, or gRPC     Admit, Heartbeat, the requests of members, LinkBroken,
+//     if they have no room      Checkpointed
 //   gRPC, Follow streams        AttachServer, DetachServer, the reports of servers 1 and up
 //   gRPC, Admin calls           Evict, Readmit, RequestCheckpoint, SetLearningRate, RequestTrace,
 //                               Report, Servers, Drain

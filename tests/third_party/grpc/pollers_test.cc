@@ -91,6 +91,15 @@ TEST(PollersTest, AsManyPollAsAreAskedFor) {
   EXPECT_TRUE(SoManyPoll(MostPollers()));
 }
 
+TEST(PollersTest, FewAreNeverMoreThanThereAre) {
+  for (uint32_t processors = 1; processors <= 512; ++processors) {
+    EXPECT_GE(FewPollers(processors), 1u) << processors;
+    EXPECT_LE(FewPollers(processors), MostPollers(processors)) << processors;
+  }
+  EXPECT_EQ(FewPollers(64), 16u);
+  EXPECT_EQ(FewPollers(192), 16u);
+}
+
 TEST(PollersTest, FewPollUntilTheOthersAreLetOut) {
   SetPollers(0);
   EXPECT_LE(ThreadsOfManyCallbacks(), FewPollers());
