@@ -244,10 +244,11 @@ absl::StatusOr<std::vector<Contributors>> RegisteredGroup::WaitStep(absl::Durati
   const std::shared_ptr<StateHandover> state = handover();
   if (state != nullptr) state->Open(rounds_->round());
   absl::Status status = AwaitAnswers(*rounds_, chunks, timeout, *session_.data_plane());
-  // The caller may change the state after this returns, so the donor must stop reading it.
+  // The caller may change the state after this returns, unless the wait has to be repeated. So the
+  // donor must stop reading it.
   if (state != nullptr) {
     const absl::Status closed = state->Close(deadline);
-    if (status.ok()) status = closed;
+    if (!closed.ok() && !absl::IsDeadlineExceeded(status)) status = closed;
   }
   SYNCGRADS_RETURN_IF_ERROR(status);
   if (std::holds_alternative<Optimizer>(spec().rule)) {

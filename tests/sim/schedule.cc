@@ -100,6 +100,9 @@ class Schedule {
     job_.most_between_pushes = absl::Milliseconds(uint64_t{1} << random().Below(7));
     // Steps of very different lengths, so that faults occur in all phases of a run.
     job_.most_in_step = absl::Milliseconds(uint64_t{1} << random().Between(6, 11));
+    if (random().Chance(0.5)) {
+      job_.most_wait_slice = absl::Milliseconds(uint64_t{1} << random().Between(3, 9));
+    }
     GroupSpec& group = job_.group;
     group.name = "model";
     const uint64_t tensors = random().Between(1, 5);

@@ -229,19 +229,37 @@ absl::Status SimWorker::TrainSteps(client::Session& session, Group& group) {
       ended = true;
     }
     Doing(absl::StrCat("waits for step ", step));
-    const absl::StatusOr<std::vector<Contributors>> counts = group.WaitStep(kPatience);
-    if (ended && absl::IsOutOfRange(counts.status())) break;
-    if (job_.group.one_epoch && absl::IsAborted(counts.status()) && session.status().ok()) {
+    absl::StatusOr<std::vector<Contributors>> counts;
+    const absl::Status waited = InSlices([&](absl::Duration slice) {
+      counts = group.WaitStep(slice);
+      return counts.status();
+    });
+    if (ended && absl::IsOutOfRange(waited)) break;
+    if (job_.group.one_epoch && absl::IsAborted(waited) && session.status().ok()) {
       Doing(absl::StrCat("begins step ", step, " again"));
-      SYNCGRADS_RETURN_IF_ERROR(group.RestartStep(kPatience));
+      SYNCGRADS_RETURN_IF_ERROR(
+          InSlices([&](absl::Duration slice) { return group.RestartStep(slice); }));
       continue;
     }
-    SYNCGRADS_RETURN_IF_ERROR(counts.status());
+    SYNCGRADS_RETURN_IF_ERROR(waited);
     EndStep(group, step, *counts);
     if (!job_.own_steps()) checker_.OnStep(name(), generation, steps_done_, State());
   }
   checker_.OnEnd(name(), generation, job_.own_steps() ? 0 : steps_done_, State());
   return absl::OkStatus();
+}
+
+absl::Status SimWorker::InSlices(absl::FunctionRef<absl::Status(absl::Duration)> wait) {
+  const absl::Time deadline = world_.Now() + kPatience;
+  while (true) {
+    const absl::Duration left = deadline - world_.Now();
+    const absl::Duration slice =
+        job_.most_wait_slice < left
+            ? world_.random().Between(absl::Milliseconds(1), job_.most_wait_slice)
+            : left;
+    const absl::Status status = wait(slice);
+    if (!absl::IsDeadlineExceeded(status) || slice >= left) return status;
+  }
 }
 
 absl::Status SimWorker::PushStep(Group& group, bool ended) {

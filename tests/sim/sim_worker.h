@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/session/session.h"
@@ -36,6 +37,8 @@ struct JobShape {
   // The longest time between two pushes, and the longest time for the computation of a step.
   absl::Duration most_between_pushes;
   absl::Duration most_in_step;
+  // Waits for a step are made in slices of at most this, as the C library makes them.
+  absl::Duration most_wait_slice = absl::InfiniteDuration();
 
   bool on_servers() const { return std::holds_alternative<Optimizer>(group.rule); }
   // Quorum: steps may close without a worker, which is then late.
@@ -93,6 +96,9 @@ class SimWorker : public Process {
   absl::Status Live();
   absl::Status Train(client::Session& session);
   absl::Status TrainSteps(client::Session& session, Group& group);
+  // Calls `wait` with timeouts of at most JobShape::most_wait_slice until it has another error than
+  // DeadlineExceeded, or none.
+  absl::Status InSlices(absl::FunctionRef<absl::Status(absl::Duration)> wait);
   // Pushes the current step, or skips it.
   absl::Status PushStep(Group& group, bool ended);
   absl::Status SkipStep(Group& group);
