@@ -37,7 +37,8 @@ struct JobShape {
   // The longest time between two pushes, and the longest time for the computation of a step.
   absl::Duration most_between_pushes;
   absl::Duration most_in_step;
-  // Waits for a step are made in slices of at most this, as the C library makes them.
+  // Waits for a step are made in slices of at most this, as callers make them that do other work in
+  // between. The C library makes two: one without a timeout, and one with all of it.
   absl::Duration most_wait_slice = absl::InfiniteDuration();
 
   bool on_servers() const { return std::holds_alternative<Optimizer>(group.rule); }

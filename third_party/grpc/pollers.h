@@ -32,9 +32,11 @@ void SetPollers(uint32_t count);
 // thread. Thread-safe.
 void UnparkPollers();
 
-// The same, until ParkPollers: one peer may keep a thread busy for long, and others would wait for
-// it. Both do nothing if threads are not parked by default, or not any more. Thread-safe.
+// Unparks all threads until ParkPollers is called. For the time in which one peer may keep a thread
+// busy, because the other peers would wait for that thread. Does nothing if the last call of
+// SetPollers had another count than 0, or UnparkPollers was called since. Thread-safe.
 void UnparkPollersForNow();
+// Parks the threads that UnparkPollersForNow has unparked, under the same conditions. Thread-safe.
 void ParkPollers();
 
 }  // namespace syncgrads
