@@ -26,6 +26,9 @@ namespace syncgrads {
 
 inline constexpr uint32_t kDefaultChunkBytes = 1 << 20;
 inline constexpr uint32_t kMaxChunkBytes = 4 << 20;
+// The largest message of the data plane is a push. It has a chunk, in round 0 also two optimizer
+// slots of that chunk, and a header that may list many absent spans.
+inline constexpr int kMaxMessageBytes = 3 * kMaxChunkBytes + (8 << 20);
 // Minimum chunk size of a group that is larger than kSmallGroupBytes.
 inline constexpr uint32_t kMinChunkBytes = 4 << 10;
 inline constexpr uint64_t kSmallGroupBytes = 1 << 20;

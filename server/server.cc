@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/layout.h"
+#include "common/local/socket_loop.h"
 #include "common/memory_limit.h"
 #include "common/mutex.h"
 #include "common/net/acceptor.h"
@@ -72,10 +73,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // charged for the gap. See AwakeClock.
 constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 
-// The largest message is a push. It has a chunk, in round 0 also two optimizer slots of that
-// chunk, and a header that may list many absent spans.
-constexpr int kMaxReceivedBytes = 3 * kMaxChunkBytes + (8 << 20);
-
 // The health check of this service is for liveness: it does not change when the server is drained.
 constexpr char kLiveService[] = "live";
 
@@ -94,6 +91,11 @@ constexpr int kMaxStreams = 2000;
 // How long a server that ends waits until its members have been sent the reason. A member that has
 // stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
+
+// Each of them reads pushes and reduces, so there is one for each processor.
+size_t LocalStreamThreads() {
+  return std::clamp<size_t>(std::thread::hardware_concurrency(), 2, 16);
+}
 
 int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
@@ -190,6 +192,7 @@ class GrpcServer : public Server {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
     }
+    local_streams_ = nullptr;
     // The closures on these threads use jobs, the relays to the coordinator, and the state
     // directory.
     closers_.Stop();
@@ -254,10 +257,13 @@ class GrpcServer : public Server {
       unix_socket =
           absl::StrCat("syncgrads-streams-", getpid(), "-", absl::Hex(DrawRandomNumber()));
       absl::StatusOr<FileDescriptor> listens = ListenUnix(unix_socket);
-      if (listens.ok()) {
+      absl::StatusOr<std::unique_ptr<SocketLoop>> loop = SocketLoop::Start(LocalStreamThreads());
+      if (listens.ok() && loop.ok()) {
         unix_listening = *std::move(listens);
+        local_streams_ = *std::move(loop);
       } else {
-        journal_.Warn(absl::StrCat("cannot listen on a unix socket: ", listens.status().message()));
+        journal_.Warn(absl::StrCat("cannot listen on a unix socket: ",
+                                   (listens.ok() ? loop.status() : listens.status()).message()));
         unix_socket.clear();
       }
     }
@@ -281,11 +287,10 @@ class GrpcServer : public Server {
     if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
     connections_.emplace(builder, ServerCredentialsOf(options_.tls));
-    local_connections_.emplace(builder, grpc::InsecureServerCredentials());
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
-    builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     message_quota_.Fit(jobs_.MemoryBytes());
     message_quota_.Apply(builder);
     // The time to complete the TLS handshake and to send the first frame of HTTP/2.
@@ -318,8 +323,9 @@ class GrpcServer : public Server {
                          "--max_connections", "--max_connections_per_peer"},
         &strangers_, [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
-          if (!is_local) newcomer_pollers_.Unpark();
-          (is_local ? local_connections_ : connections_)->Take(std::move(connection), taker);
+          if (is_local) return data_->ExchangeLocally(std::move(connection), *local_streams_);
+          newcomer_pollers_.Unpark();
+          connections_->Take(std::move(connection), taker);
         });
     if (state_ != nullptr) {
       // If the disk is full, the port stored before stays, and the next start uses that one.
@@ -614,9 +620,9 @@ class GrpcServer : public Server {
   std::unique_ptr<DataService> data_;
   std::unique_ptr<StatusReport> status_report_;
   std::unique_ptr<AdminService> admin_;
-  // Pass accepted connections to `server_`: those of TCP, and those of the unix socket, which are
-  // plain text in any case. Outlive `acceptor_`.
-  std::optional<TakenConnections> connections_, local_connections_;
+  std::unique_ptr<SocketLoop> local_streams_;
+  // Passes accepted TCP connections to `server_`. Outlives `acceptor_`.
+  std::optional<TakenConnections> connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   uint16_t port_ = 0;

@@ -46,12 +46,13 @@ void GrpcDataStream::Start() {
   Begin();
 }
 
-void GrpcDataStream::Write(std::shared_ptr<const OutgoingMessage> message) {
+bool GrpcDataStream::Write(std::shared_ptr<const OutgoingMessage> message) {
   grpc::ByteBuffer buffer = ToByteBuffer(message);
   // From here on only the buffer's slices refer to the message. gRPC drops them when they are
   // written.
   message = nullptr;
   Send(std::move(buffer));
+  return false;
 }
 
 void GrpcDataStream::Cancel() { ClientStream::Cancel(); }

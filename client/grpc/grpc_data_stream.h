@@ -22,7 +22,7 @@ class GrpcDataStream : public DataStream, public ClientStream<grpc::ByteBuffer, 
                  std::shared_ptr<DataStreamEvents> events);
 
   void Start() override;
-  void Write(std::shared_ptr<const OutgoingMessage> message) override;
+  bool Write(std::shared_ptr<const OutgoingMessage> message) override;
   void Cancel() override;
 
  private:

@@ -2,10 +2,18 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/grpc/grpc_channel.h"
 #include "client/grpc/grpc_control_stream.h"
@@ -13,13 +21,21 @@
 #include "client/grpc/grpc_link_probe.h"
 #include "client/grpc/grpc_optimizer_reader.h"
 #include "client/grpc/grpc_trace_report.h"
+#include "client/local/local_data_stream.h"
 #include "common/contract/round_wait.h"
+#include "common/local/socket_loop.h"
+#include "common/mutex.h"
 #include "common/rpc/grpc_reaper.h"
 #include "common/rpc/status.h"
 #include "proto/admin.grpc.pb.h"
 
 namespace syncgrads::client {
 namespace {
+
+constexpr absl::string_view kLocal = "local:";
+
+// Results may have to be decoded on them. More threads than this are not faster than memory.
+size_t LocalThreads() { return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 4); }
 
 // One Explain request to a server. It has a connection of its own, so that it does not queue behind
 // the bulk data that it asks about.
@@ -41,10 +57,16 @@ class GrpcTransport : public Transport {
 
   std::shared_ptr<DataStream> OpenData(const std::string& address,
                                        std::shared_ptr<DataStreamEvents> events) override {
-    return reaper_.Make<GrpcDataStream>(
-        connections_->Take(this,
-                           {address, Connections::Route::Purpose::kData, congestion_control_}),
-        std::move(events));
+    absl::string_view name = address;
+    if (absl::ConsumePrefix(&name, kLocal)) {
+      if (SocketLoop* const loop = Loop()) {
+        return std::make_shared<LocalDataStream>(std::string(name), *loop, std::move(events));
+      }
+      // There is no thread or descriptor for it: this stream closes, because no gRPC is spoken
+      // there, and the next one uses TCP.
+      return OpenGrpcData(absl::StrCat("unix-abstract:", name), std::move(events));
+    }
+    return OpenGrpcData(address, std::move(events));
   }
 
   std::shared_ptr<ControlStream> OpenControl(const std::string& address,
@@ -52,6 +74,15 @@ class GrpcTransport : public Transport {
     return reaper_.Make<GrpcControlStream>(
         connections_->Take(this, {address, Connections::Route::Purpose::kControl, ""}),
         std::move(events));
+  }
+
+  void Poll(absl::FunctionRef<bool()> is_done) override {
+    SocketLoop* loop;
+    {
+      MutexLock lock(mutex_);
+      loop = loop_.get();
+    }
+    if (loop != nullptr) loop->Poll(is_done);
   }
 
   void Explain(const std::string& address, const std::string& job, const std::string& token,
@@ -93,9 +124,29 @@ class GrpcTransport : public Transport {
  private:
   const ChannelSecurity& security() const { return connections_->security(); }
 
+  std::shared_ptr<DataStream> OpenGrpcData(const std::string& address,
+                                           std::shared_ptr<DataStreamEvents> events) {
+    return reaper_.Make<GrpcDataStream>(
+        connections_->Take(this,
+                           {address, Connections::Route::Purpose::kData, congestion_control_}),
+        std::move(events));
+  }
+
+  // The threads of local streams; null if the system has none.
+  SocketLoop* Loop() {
+    MutexLock lock(mutex_);
+    if (loop_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<SocketLoop>> started = SocketLoop::Start(LocalThreads());
+      if (started.ok()) loop_ = *std::move(started);
+    }
+    return loop_.get();
+  }
+
   const std::string congestion_control_;
   const std::shared_ptr<Connections> connections_;
   GrpcReaper reaper_;
+  Mutex mutex_;
+  std::unique_ptr<SocketLoop> loop_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The transport over gRPC. Only this part of the client (grpc_*, signals_proto) uses gRPC and
-// protobuf.
+// The transport over gRPC; for local streams, it uses client/local. Only this part of the client
+// (grpc_*, signals_proto) uses gRPC and protobuf.
 
 #ifndef SYNCGRADS_CLIENT_GRPC_GRPC_TRANSPORT_H_
 #define SYNCGRADS_CLIENT_GRPC_GRPC_TRANSPORT_H_

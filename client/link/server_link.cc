@@ -119,7 +119,7 @@ void ServerLink::Connect(size_t slot) {
   }
   auto stream = std::make_shared<Stream>(shared_from_this(), slot, timers_.Now(), socket);
   std::shared_ptr<DataStream> data = transport_.OpenData(
-      socket.empty() ? options_.address : absl::StrCat("unix-abstract:", socket), stream);
+      socket.empty() ? options_.address : absl::StrCat("local:", socket), stream);
   {
     MutexLock lock(mutex_);
     if (stopped_ || lost_) return;  // the stream was not started, and is destroyed
@@ -133,8 +133,10 @@ void ServerLink::Connect(size_t slot) {
   PushHeader header;
   header.hello = options_.hello;
   data->Start();
-  data->Write(
-      std::make_shared<const OutgoingMessage>(EncodeHeader(header, 0), Pieces(), nullptr, nullptr));
+  if (data->Write(std::make_shared<const OutgoingMessage>(EncodeHeader(header, 0), Pieces(),
+                                                          nullptr, nullptr))) {
+    OnWritten(stream.get());
+  }
 }
 
 void ServerLink::Send(const ChunkKey& key, uint64_t made_in,
@@ -163,30 +165,30 @@ void ServerLink::Resume(const ChunkKey& key) {
 
 void ServerLink::Pump() {
   while (true) {
+    std::shared_ptr<Stream> stream;
     std::shared_ptr<DataStream> data;
     std::shared_ptr<const OutgoingMessage> form;
     {
       MutexLock lock(mutex_);
       Unanswered::Message next = unanswered_.Next();
       if (next == nullptr) return;
-      Stream* idle = nullptr;
-      for (size_t slot = 0; slot < wanted_ && idle == nullptr; ++slot) {
-        Stream* const stream = slots_[slot].stream.get();
-        if (stream != nullptr && stream->up && !stream->writing && stream->malformed.ok()) {
-          idle = stream;
+      for (size_t slot = 0; slot < wanted_ && stream == nullptr; ++slot) {
+        const std::shared_ptr<Stream>& of_slot = slots_[slot].stream;
+        if (of_slot != nullptr && of_slot->up && !of_slot->writing && of_slot->malformed.ok()) {
+          stream = of_slot;
         }
       }
-      if (idle == nullptr) return;
+      if (stream == nullptr) return;
       form = FormOf(std::move(next));
       const size_t bytes = TotalBytes(form->payload());
       if (!options_.window->Take(shared_from_this(), bytes)) return;
-      unanswered_.MarkSent(idle->number);
-      idle->writing = true;
-      idle->taken = bytes;
-      if (IsTracing()) idle->written_since = MonotonicNow();
-      data = idle->data;
+      unanswered_.MarkSent(stream->number);
+      stream->writing = true;
+      stream->taken = bytes;
+      if (IsTracing()) stream->written_since = MonotonicNow();
+      data = stream->data;
     }
-    data->Write(std::move(form));
+    if (data->Write(std::move(form))) Accepted(stream.get());
   }
 }
 
@@ -269,6 +271,11 @@ void ServerLink::Report(const std::optional<PathReport>& report) const {
 }
 
 void ServerLink::OnWritten(Stream* stream) {
+  Accepted(stream);
+  Pump();
+}
+
+void ServerLink::Accepted(Stream* stream) {
   size_t taken;
   absl::Time written_since;
   {
@@ -287,7 +294,6 @@ void ServerLink::OnWritten(Stream* stream) {
   }
   // Links that wait for the window get their turn before this one.
   options_.window->GiveBack(taken);
-  Pump();
 }
 
 void ServerLink::OnReceived(Stream* stream, ReceivedMessage message) {

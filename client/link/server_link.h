@@ -103,6 +103,8 @@ class ServerLink : public Sender, public std::enable_shared_from_this<ServerLink
   absl::Status Resolve(UpdateFrame& update, std::shared_ptr<const void>& memory) const;
   void Pump();
   void OnWritten(Stream* stream);
+  // The transport has accepted what `stream` has written.
+  void Accepted(Stream* stream);
   void OnReceived(Stream* stream, ReceivedMessage message);
   void OnClosed(Stream* stream, absl::Status status);
   // Applies the answer in `update`. Returns InvalidArgument if it is malformed.

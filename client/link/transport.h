@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -78,20 +79,21 @@ struct ReceivedMessage {
 class DataStreamEvents {
  public:
   virtual ~DataStreamEvents() = default;
-  // The transport has accepted the message that was given to Write.
+  // The transport has accepted the message for which Write returned false.
   virtual void OnWritten() = 0;
   virtual void OnReceived(ReceivedMessage message) = 0;
   // `status` is Unavailable if the server cannot be reached or the stream broke.
   virtual void OnClosed(absl::Status status) = 0;
 };
 
-// One Exchange stream. Thread-safe.
+// One Exchange stream, or a local stream in its place. Thread-safe.
 class DataStream {
  public:
   virtual ~DataStream() = default;
   virtual void Start() = 0;
-  // Sends `message`. The next call must wait for OnWritten. Ignored if the stream has ended.
-  virtual void Write(std::shared_ptr<const OutgoingMessage> message) = 0;
+  // Sends `message`. Returns true if the transport has accepted it. Otherwise OnWritten follows,
+  // and the next call must wait for it. Ignored if the stream has ended.
+  virtual bool Write(std::shared_ptr<const OutgoingMessage> message) = 0;
   // Ends the stream. OnClosed follows, unless it has been called. After OnClosed, when nobody
   // refers to the stream any more, its messages are released soon.
   virtual void Cancel() = 0;
@@ -153,12 +155,18 @@ class Transport {
   virtual ~Transport() = default;
 
   // Two open streams of one transport never share a connection. `address` is HOST:PORT, unix:PATH
-  // or unix-abstract:NAME. Nothing is sent to an abstract socket of another user: the stream closes
-  // with PermissionDenied.
+  // or unix-abstract:NAME, or, for a local stream, local:NAME with the name of an abstract socket.
+  // Nothing is sent to an abstract socket of another user: the stream closes with PermissionDenied.
   virtual std::shared_ptr<DataStream> OpenData(const std::string& address,
                                                std::shared_ptr<DataStreamEvents> events) = 0;
   virtual std::shared_ptr<ControlStream> OpenControl(
       const std::string& address, std::shared_ptr<ControlStreamEvents> events) = 0;
+
+  // Waits a moment, at most until `is_done` returns true, and handles what servers on this host
+  // answer meanwhile: OnWritten, and OnReceived after the first message, then come on this thread.
+  // For a thread that holds no lock and waits for an answer. Returns at once if there are no local
+  // streams.
+  virtual void Poll(absl::FunctionRef<bool()> /*is_done*/) {}
 
   // Asks a server which members the rounds of a group wait for. `answer` is called once, on any
   // thread, after `timeout` at the latest.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -105,6 +106,8 @@ class DataPlane : public Outbox {
   void OnCodecReplaced(const std::string& notice) override;
 
   absl::Time Now() const { return timers_.Now(); }
+  // See Transport::Poll.
+  void Poll(absl::FunctionRef<bool()> is_done) { transport_.Poll(is_done); }
 
   // Waits until all regions are shared with the servers and their results are mapped, or it is
   // known that they will not be.

@@ -57,7 +57,7 @@ enum ErrorField : uint32_t { kErrorCode = 1, kErrorMessage = 2 };
 
 enum PieceField : uint32_t { kPieceRegion = 1, kPieceOffset = 2, kPieceLength = 3 };
 
-enum WelcomeField : uint32_t { kWelcomeSocket = 1, kWelcomeRefusal = 2, kWelcomeStream = 3 };
+enum WelcomeField : uint32_t { kWelcomeSocket = 1, kWelcomeRefusal = 2, kWelcomeStream = 4 };
 
 // The payload's field number, in PushChunk and in UpdateChunk.
 inline constexpr uint32_t kPayload = 15;

@@ -17,6 +17,7 @@
 #include "common/trace/trace.h"
 #include "server/access/caller.h"
 #include "server/service/duplex_stream.h"
+#include "server/service/grpc_stream_call.h"
 #include "server/service/signals.h"
 
 namespace syncgrads::server {
@@ -70,18 +71,18 @@ class SignalStream : public DuplexStream {
 // only reader.
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
-  JoinStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-             ControlThreads& threads, Coordinator& coordinator, Access& access,
-             SerializedPlans& plans, StreamCount& members, EventLog& events)
-      : SignalStream(context, deadlines,
+  JoinStream(std::unique_ptr<StreamCall> call, const grpc::CallbackServerContext& context,
+             StreamDeadlines& deadlines, ControlThreads& threads, Coordinator& coordinator,
+             Access& access, SerializedPlans& plans, StreamCount& members, EventLog& events)
+      : SignalStream(std::move(call), deadlines,
                      std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &threads),
         coordinator_(coordinator),
         access_(access),
-        caller_(CallerOf(*context)),
+        caller_(CallerOf(context)),
         plans_(plans),
         members_(members),
         events_(events),
-        peer_host_(HostOfPeer(context->peer())) {
+        peer_host_(HostOfPeer(context.peer())) {
     access_.StreamBegan(caller_);
   }
 
@@ -175,14 +176,15 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 // threads handle them.
 class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, public ServerLink {
  public:
-  FollowStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-               Coordinator& coordinator, Access& access, ServerLoads& loads)
-      : SignalStream(context, deadlines, std::make_shared<UnreadBytes>(kMaxUnreadByServer)),
+  FollowStream(std::unique_ptr<StreamCall> call, const grpc::CallbackServerContext& context,
+               StreamDeadlines& deadlines, Coordinator& coordinator, Access& access,
+               ServerLoads& loads)
+      : SignalStream(std::move(call), deadlines, std::make_shared<UnreadBytes>(kMaxUnreadByServer)),
         coordinator_(coordinator),
         access_(access),
         loads_(loads),
-        caller_(CallerOf(*context)),
-        peer_(context->peer()) {
+        caller_(CallerOf(context)),
+        peer_(context.peer()) {
     access_.StreamBegan(caller_);
   }
 
@@ -264,10 +266,12 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto stream = std::make_shared<JoinStream>(context, deadlines_, threads_, *coordinator_, access_,
-                                             plans_, members_, events_);
-  stream->Start();
-  return stream.get();
+  auto call = std::make_unique<GrpcStreamCall>(context);
+  GrpcStreamCall* const reactor = call.get();
+  std::make_shared<JoinStream>(std::move(call), *context, deadlines_, threads_, *coordinator_,
+                               access_, plans_, members_, events_)
+      ->Start();
+  return reactor;
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Follow(
@@ -277,12 +281,15 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
-  auto stream = std::make_shared<FollowStream>(context, deadlines_, *coordinator_, access_, loads_);
+  auto call = std::make_unique<GrpcStreamCall>(context);
+  GrpcStreamCall* const reactor = call.get();
   // The initial metadata shows the server that it has reached its coordinator, even if there is no
   // message to send yet.
-  stream->StartSendInitialMetadata();
-  stream->Start();
-  return stream.get();
+  reactor->StartSendInitialMetadata();
+  std::make_shared<FollowStream>(std::move(call), *context, deadlines_, *coordinator_, access_,
+                                 loads_)
+      ->Start();
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,

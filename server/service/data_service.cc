@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/layout.h"
 #include "common/net/address.h"
 #include "common/protocol.h"
 #include "common/rpc/peer_address.h"
@@ -16,6 +17,8 @@
 #include "server/access/caller.h"
 #include "server/core/jobs/presence.h"
 #include "server/service/duplex_stream.h"
+#include "server/service/grpc_stream_call.h"
+#include "server/service/local_stream_call.h"
 #include "third_party/grpc/pollers.h"
 
 namespace syncgrads::server {
@@ -43,19 +46,21 @@ grpc::Slice PayloadSlice(std::shared_ptr<const RoundResult> result) {
 // that of the MemoryExchange; DuplexStream's mutex is never held together with them.
 class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStream {
  public:
-  ExchangeStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                 const DataService& service, const Jobs& jobs, const MemoryExchange* exchange,
-                 Access& access, const Clock& clock, Traffic& traffic)
-      : DuplexStream(context, deadlines,
+  // `peer` is gRPC's text for the other end.
+  ExchangeStream(std::unique_ptr<StreamCall> call, Caller caller, std::string peer,
+                 StreamDeadlines& deadlines, const DataService& service, const Jobs& jobs,
+                 const MemoryExchange* exchange, Access& access, const Clock& clock,
+                 Traffic& traffic)
+      : DuplexStream(std::move(call), deadlines,
                      std::make_shared<UnreadBytes>(Presence::kLeastUnreadLimit)),
         service_(service),
         jobs_(jobs),
         exchange_(exchange),
         access_(access),
-        caller_(CallerOf(*context)),
+        caller_(std::move(caller)),
         clock_(clock),
         traffic_(traffic),
-        peer_(context->peer()),
+        peer_(std::move(peer)),
         path_(absl::StartsWith(peer_, "unix") ? PayloadPath::kUnix : PayloadPath::kTcp) {
     access_.StreamBegan(caller_);
   }
@@ -124,7 +129,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     SetUnreadLimit();
     Payload payload{std::move(push->payload), std::move(slices)};
     const size_t bytes = TotalBytes(payload.pieces);
-    if (bytes >= kManyBytes) UnparkPollers();
+    if (bytes >= kManyBytes && path_ == PayloadPath::kTcp) UnparkPollers();
     if (const std::shared_ptr<MemberMemory> memory = Memory(); memory != nullptr) {
       memory->TakeBack(push->header.group, push->header.chunk, push->header.round);
     }
@@ -292,12 +297,25 @@ DataWelcome DataService::WelcomeFor(const std::string& host_id,
   return {exchange_->address(), "", unix_socket_};
 }
 
+void DataService::Start(std::unique_ptr<StreamCall> call, Caller caller, std::string peer) {
+  std::make_shared<ExchangeStream>(std::move(call), std::move(caller), std::move(peer), deadlines_,
+                                   *this, jobs_, exchange_, access_, clock_, traffic_)
+      ->Start();
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
     grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<ExchangeStream>(context, deadlines_, *this, jobs_, exchange_,
-                                                 access_, clock_, traffic_);
-  stream->Start();
-  return stream.get();
+  auto call = std::make_unique<GrpcStreamCall>(context);
+  GrpcStreamCall* const reactor = call.get();
+  Start(std::move(call), CallerOf(*context), context->peer());
+  return reactor;
+}
+
+void DataService::ExchangeLocally(FileDescriptor connection, SocketLoop& loop) {
+  const std::string peer = "unix:";
+  Start(std::make_unique<LocalStreamCall>(std::move(connection), kMaxHelloBytes, kMaxMessageBytes,
+                                          loop),
+        Caller{.peer = AddressOfPeer(peer), .connection = EndpointOfPeer(peer)}, peer);
 }
 
 }  // namespace syncgrads::server

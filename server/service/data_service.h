@@ -1,20 +1,24 @@
-// The gRPC service of the data plane. It passes received pushes to jobs, and sends results to
-// members. Payloads are not copied: a push is read from gRPC's receive buffers, and a result is
-// sent from its slot.
+// The service of the data plane, over gRPC and over local streams. It passes received pushes to
+// jobs, and sends results to members. Payloads are not copied: a push is read from the buffers of
+// the call, and a result is sent from its slot.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_DATA_SERVICE_H_
 #define SYNCGRADS_SERVER_SERVICE_DATA_SERVICE_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "common/clock.h"
+#include "common/local/socket_loop.h"
 #include "common/shm/host.h"
+#include "common/shm/pages.h"
 #include "proto/data.grpc.pb.h"
 #include "server/access/access.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/memory_exchange.h"
 #include "server/service/payload_bytes.h"
+#include "server/service/stream_call.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -24,8 +28,7 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
  public:
   // `jobs`, `exchange`, `deadlines`, `access`, `clock` and `traffic` must outlive this object and
   // its streams. Payloads are counted in `traffic`. `exchange` is null if no memory is shared.
-  // `unix_socket` is the abstract unix socket on which this service can also be reached; empty if
-  // there is none.
+  // `unix_socket` is the abstract unix socket for local streams; empty if there is none.
   DataService(const Jobs& jobs, const MemoryExchange* exchange, std::string unix_socket,
               StreamDeadlines& deadlines, Access& access, const Clock& clock, Traffic& traffic)
       : jobs_(jobs),
@@ -44,8 +47,13 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
+  // Begins a local stream over `connection`, to a process of this server's user. `loop` must
+  // outlive the stream.
+  void ExchangeLocally(FileDescriptor connection, SocketLoop& loop);
 
  private:
+  void Start(std::unique_ptr<StreamCall> call, Caller caller, std::string peer);
+
   const Jobs& jobs_;
   const MemoryExchange* const exchange_;
   const std::string unix_socket_;

@@ -1,7 +1,5 @@
 #include "server/service/duplex_stream.h"
 
-#include <grpcpp/server_context.h>
-
 #include <string>
 #include <utility>
 
@@ -11,31 +9,38 @@
 
 namespace syncgrads::server {
 
-DuplexStream::DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+DuplexStream::DuplexStream(std::unique_ptr<StreamCall> call, StreamDeadlines& deadlines,
                            std::shared_ptr<UnreadBytes> unread, ControlThreads* threads)
-    : call_(context), deadlines_(deadlines), threads_(threads), unread_(std::move(unread)) {}
+    : call_(std::move(call)),
+      deadlines_(deadlines),
+      threads_(threads),
+      unread_(std::move(unread)) {}
 
 // The bytes are removed here, where no sender can call Enqueue any more.
 DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
 
 void DuplexStream::Start() {
-  self_ = shared_from_this();
   {
     MutexLock lock(mutex_);
-    deadline_ = deadlines_.Add(self_);
+    deadline_ = deadlines_.Add(shared_from_this());
   }
-  StartRead(&incoming_);
+  call_->Begin(shared_from_this());
+  call_->Read(&incoming_);
 }
 
 void DuplexStream::Enqueue(const grpc::ByteBuffer& message, uint32_t place) {
   const size_t bytes = message.Length() + kUnreadOverhead;
   size_t unread, limit;
+  std::optional<Waiting> written;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
     if (finish_with_.has_value()) return;
     unread_->Add(bytes);
     own_unread_ += bytes;
-    if (!writing_.has_value()) return WriteLocked({message, bytes});
+    if (!writing_.has_value()) {
+      if (WriteLocked({message, bytes})) written = WrittenLocked();
+      return;
+    }
     waiting_.emplace(place, Waiting{message, bytes});
     unread = UnreadLocked();
     limit = unread_->limit();
@@ -63,7 +68,7 @@ void DuplexStream::EndLocked(grpc::Status status) {
 void DuplexStream::FinishLocked() {
   if (writing_.has_value() || handling_ || finished_) return;
   finished_ = true;
-  Finish(*finish_with_);
+  call_->Finish(*finish_with_);
 }
 
 void DuplexStream::CutWith(const grpc::Status& status) {
@@ -76,7 +81,7 @@ void DuplexStream::CutWith(const grpc::Status& status) {
     dropped = TakeWaitingLocked();
   }
   // The call is cancelled: Finish alone would wait until the peer has read all earlier messages.
-  call_.Cancel(status);
+  call_->Cancel(status);
   MutexLock lock(mutex_);
   FinishLocked();
 }
@@ -149,44 +154,49 @@ void DuplexStream::ReadNextLocked() {
   if (!waiting_.empty() && UnreadLocked() >= unread_->pause_at()) {
     reading_paused_ = true;
   } else {
-    StartRead(&incoming_);
+    call_->Read(&incoming_);
   }
 }
 
 void DuplexStream::OnWriteDone(bool ok) {
-  std::optional<Waiting> written;
+  std::vector<Waiting> written;
   Queue dropped;
   MutexLock lock(mutex_);
-  written.swap(writing_);
-  unread_->Remove(written->bytes);
-  own_unread_ -= written->bytes;
+  written.push_back(WrittenLocked());
   if (!ok) dropped = TakeWaitingLocked();
-  if (written->written_since != absl::InfinitePast()) {
-    RecordTraceWait("write", written->written_since, MonotonicNow(),
-                    TraceArgs::Bytes(written->bytes));
+  while (!waiting_.empty() && WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()))) {
+    written.push_back(WrittenLocked());
   }
-  if (!waiting_.empty()) {
-    WriteLocked(std::move(waiting_.extract(waiting_.begin()).mapped()));
-  } else if (finish_with_.has_value()) {
-    FinishLocked();
-  }
+  if (finish_with_.has_value() && waiting_.empty()) FinishLocked();
   ReadOnLocked();
+}
+
+DuplexStream::Waiting DuplexStream::WrittenLocked() {
+  Waiting written = *std::exchange(writing_, std::nullopt);
+  unread_->Remove(written.bytes);
+  own_unread_ -= written.bytes;
+  if (written.written_since != absl::InfinitePast()) {
+    RecordTraceWait("write", written.written_since, MonotonicNow(),
+                    TraceArgs::Bytes(written.bytes));
+  }
+  return written;
 }
 
 void DuplexStream::ReadOnLocked() {
   if (!reading_paused_ || finish_with_.has_value()) return;
   if (!waiting_.empty() && UnreadLocked() >= unread_->pause_at() / 2) return;
   reading_paused_ = false;
-  StartRead(&incoming_);
+  call_->Read(&incoming_);
 }
 
 void DuplexStream::OnDone() {
-  call_.Done();
+  std::optional<Waiting> unwritten;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
     deadlines_.Remove(this, deadline_);
+    if (writing_.has_value()) unwritten = WrittenLocked();
   }
-  std::shared_ptr<DuplexStream> self = std::move(self_);
+  std::shared_ptr<DuplexStream> self = shared_from_this();
   // Without a hello there is nothing to end.
   if (threads_ == nullptr || !has_hello_) return OnOver();
   threads_->End([self = std::move(self)] { self->OnOver(); });
@@ -204,10 +214,10 @@ void DuplexStream::OnTimeout(absl::Duration timeout) {
            absl::StrCat("no hello has arrived within ", absl::FormatDuration(timeout))});
 }
 
-void DuplexStream::WriteLocked(Waiting message) {
+bool DuplexStream::WriteLocked(Waiting message) {
   writing_ = std::move(message);
   if (IsTracing()) writing_->written_since = MonotonicNow();
-  StartWrite(&writing_->message);
+  return call_->Write(&writing_->message);
 }
 
 DuplexStream::Queue DuplexStream::TakeWaitingLocked() {

@@ -1,8 +1,8 @@
-// A bidirectional stream of gRPC's callback API, on the server's side, with a queue of outgoing
-// messages.
+// A bidirectional stream on the server's side, with a queue of outgoing messages. Its call is one
+// of gRPC or a local stream.
 //
-// Owned by shared pointers: the stream has one to itself until gRPC has called OnDone, and its
-// senders have the others. Sending on a stream that has ended does nothing.
+// Owned by shared pointers: the call has one until it is over, and the stream's senders have the
+// others. Sending on a stream that has ended does nothing.
 //
 // The memory and time that a peer can make a stream use are bounded:
 // - The first message has at most kMaxHelloBytes, and must arrive before a deadline.
@@ -15,7 +15,6 @@
 #define SYNCGRADS_SERVER_SERVICE_DUPLEX_STREAM_H_
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,12 +22,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "server/core/rounds/unread_bytes.h"
-#include "server/service/cancellable_call.h"
 #include "server/service/control_threads.h"
+#include "server/service/stream_call.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -36,21 +36,20 @@ namespace syncgrads::server {
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
 // Thread-safe. OnMessage and OnOver are called one call at a time, without locks: on ControlThreads
-// if there are some, and otherwise on gRPC's threads. If there is no room for a message, or no
-// hello has come, a thread of gRPC calls them all the same. Lock order: `mutex_`, then that of
-// StreamDeadlines.
-class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+// if there are some, and otherwise on the threads of the call. If there is no room for a message,
+// or no hello has come, a thread of the call calls them all the same. Lock order: `mutex_`, then
+// that of StreamDeadlines or that of the call.
+class DuplexStream : public StreamCallEvents,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {
  public:
-  // `context` is the context of the call. `deadlines` must outlive this object. `unread` counts
-  // the bytes that wait to be sent. `threads` must outlive this object; null: gRPC's threads handle
-  // the messages.
-  DuplexStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+  // `deadlines` must outlive this object. `unread` counts the bytes that wait to be sent. `threads`
+  // must outlive this object; null: the threads of the call handle the messages.
+  DuplexStream(std::unique_ptr<StreamCall> call, StreamDeadlines& deadlines,
                std::shared_ptr<UnreadBytes> unread, ControlThreads* threads = nullptr);
   ~DuplexStream() override;
 
-  // Starts reading. To be called once, before the reactor is returned to gRPC.
+  // Starts reading. To be called once.
   void Start();
 
   // Queues `message` to be sent. Messages are sent in ascending order of `place`, and in the order
@@ -81,7 +80,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   struct Waiting {
     grpc::ByteBuffer message;
     size_t bytes = 0;
-    // When gRPC has begun to write it; set only if events are recorded.
+    // When the call has begun to write it; set only if events are recorded.
     absl::Time written_since = absl::InfinitePast();
   };
   // Messages by place; messages of equal places are in the order in which they were queued.
@@ -105,7 +104,10 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   void EndLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Calls Finish, once, if no message is being written or handled.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteLocked(Waiting message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Begins to write a message. Returns true if it is written.
+  bool WriteLocked(Waiting message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `writing_` is written. Returns it; the caller destroys it without the lock.
+  Waiting WrittenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads the next message, or pauses if too many bytes wait.
   void ReadNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Resumes reading if it is paused and the waiting bytes permit it.
@@ -117,13 +119,11 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   // written on this one.
   size_t UnreadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  CancellableCall call_;
+  const std::unique_ptr<StreamCall> call_;
   StreamDeadlines& deadlines_;
   ControlThreads* const threads_;
   // Whether a message has been received.
   std::atomic<bool> has_hello_{false};
-  // The stream's reference to itself, from Start until OnDone.
-  std::shared_ptr<DuplexStream> self_;
   grpc::ByteBuffer incoming_;
 
   mutable Mutex mutex_;
@@ -132,7 +132,7 @@ class DuplexStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byte
   size_t own_unread_ ABSL_GUARDED_BY(mutex_) = 0;
   // The deadline that was registered last with `deadlines_`.
   absl::Time deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // The message that gRPC is writing.
+  // The message that the call is writing.
   std::optional<Waiting> writing_ ABSL_GUARDED_BY(mutex_);
   Queue waiting_ ABSL_GUARDED_BY(mutex_);
   bool reading_paused_ ABSL_GUARDED_BY(mutex_) = false;

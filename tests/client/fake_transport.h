@@ -74,11 +74,12 @@ class FakeDataStream : public DataStream {
       : address(std::move(address)), events_(std::move(events)) {}
 
   void Start() override { started = true; }
-  void Write(std::shared_ptr<const OutgoingMessage> message) override {
-    if (closed) return;
+  bool Write(std::shared_ptr<const OutgoingMessage> message) override {
+    if (closed) return false;
     sent.push_back(BytesOf(*message));
     headers.push_back(HeaderOf(*message));
     held.push_back(std::move(message));
+    return false;
   }
   void Cancel() override { cancelled = true; }
 

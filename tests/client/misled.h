@@ -46,7 +46,7 @@ class Misled : public v1::Data::Service {
       v1::UpdateChunk update;
       if (push.has_hello()) {
         update.mutable_welcome()->set_refusal("no memory here");
-        update.mutable_welcome()->set_stream(named_);
+        update.mutable_welcome()->set_local_stream(named_);
       } else {
         update.set_chunk(push.chunk());
         update.set_round(push.round());

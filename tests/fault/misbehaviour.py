@@ -13,7 +13,7 @@ import sys
 import time
 
 # Where the rows are, in the order in which they are tried.
-MODULES = ["hellos", "connections", "registrations", "pushes", "members", "guesses"]
+MODULES = ["hellos", "connections", "registrations", "pushes", "local", "members", "guesses"]
 
 
 def run_rows(peers, only):

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -60,9 +61,23 @@ struct Served {
   std::unique_ptr<HttpServer> server;
 };
 
+// Takes a source address for `connection`, another one for each 1,000 connections: a port that has
+// been used cannot be used again for a minute, and an address has 28,000 of them.
+void BindToNext(int connection) {
+  static uint32_t connections = 0;
+  const int without_port = 1;
+  setsockopt(connection, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &without_port, sizeof without_port);
+  sockaddr_in source = {};
+  source.sin_family = AF_INET;
+  source.sin_addr.s_addr = htonl(INADDR_LOOPBACK + connections++ / 1000 % 250);
+  Require(bind(connection, reinterpret_cast<sockaddr*>(&source), sizeof source) == 0,
+          "the host has further loopback addresses");
+}
+
 // Sends the bytes, ends the connection's direction, and returns what is answered.
 std::string Exchange(const HttpServer& server, absl::string_view bytes) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  BindToNext(connection);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(server.address().port);

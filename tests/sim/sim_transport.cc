@@ -40,7 +40,7 @@ class SimDataStream : public client::DataStream {
       return service.AcceptData(std::move(stream));
     });
   }
-  void Write(std::shared_ptr<const client::OutgoingMessage> message) override {
+  bool Write(std::shared_ptr<const client::OutgoingMessage> message) override {
     auto frame = std::make_shared<Frame>(message->header(), message->payload(), message);
     const absl::StatusOr<PushFrame> push = DecodePush({SpanOf(frame->at_first())});
     if (push.ok() && push->header.hello.has_value()) {
@@ -50,6 +50,7 @@ class SimDataStream : public client::DataStream {
     }
     message = nullptr;
     stream_->Write(std::move(frame));
+    return false;
   }
   void Cancel() override { stream_->Cancel(); }
 

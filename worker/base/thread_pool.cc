@@ -10,6 +10,9 @@ namespace {
 // A training step is many short loops in quick succession. To sleep between them costs more time
 // than most of them take.
 constexpr int kSpins = 4000;
+// While the results of a small step are awaited, a processor that sleeps would wake late. So the
+// thread goes on for about a millisecond, but offers its processor to others.
+constexpr int kYields = 2000;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -90,6 +93,7 @@ void ThreadPool::Help(int thread) {
   const auto is_new = [&] { return NumberOf(loop_.load(std::memory_order_acquire)) != seen; };
   while (true) {
     for (int spins = 0; spins < kSpins && !is_new(); ++spins) Pause();
+    for (int spins = 0; spins < kYields && !is_new(); ++spins) std::this_thread::yield();
     if (!is_new()) {
       MutexLock lock(mutex_);
       while (!is_new()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());

@@ -17,9 +17,10 @@
 namespace syncgrads::server {
 namespace {
 
-// Up to this size, closing a round takes less time than waking another thread for it. A short first
-// chunk (GroupSpec::first_chunk_bytes), which workers wait for, has this size.
-constexpr size_t kMostBytesAtOnce = 64 << 10;
+// Up to this size, closing a round takes less time than waking another thread for it
+// (docs/performance.md). A short first chunk (GroupSpec::first_chunk_bytes), which workers wait
+// for, is smaller.
+constexpr size_t kMostBytesAtOnce = 256 << 10;
 
 }  // namespace
 

@@ -128,8 +128,8 @@ TEST_F(PayloadPathTest, StreamsMoveToTheServersUnixSocketWhereNoMemoryIsShared) 
   EXPECT_TRUE(stream(1).cancelled);
   FakeDataStream& first = Replaced(stream(0));
   FakeDataStream& second = Replaced(stream(1));
-  EXPECT_EQ(first.address, "unix-abstract:near");
-  EXPECT_EQ(second.address, "unix-abstract:near");
+  EXPECT_EQ(first.address, "local:near");
+  EXPECT_EQ(second.address, "local:near");
   EXPECT_THAT(lines_.lines(), IsEmpty()) << "it is not known yet whether that works";
   first.Accept();
   ASSERT_EQ(first.headers.size(), 2u) << "what had not been answered goes again";
@@ -162,7 +162,7 @@ TEST_F(PayloadPathTest, StreamsGoBackToTcpWhereTheUnixSocketIsOutOfReach) {
   Start();
   stream(0).Receive(Welcome("elsewhere"));
   FakeDataStream& moved = Replaced(stream(0));
-  ASSERT_EQ(moved.address, "unix-abstract:elsewhere");
+  ASSERT_EQ(moved.address, "local:elsewhere");
   FakeDataStream& back = Next(moved, absl::UnavailableError("connection refused"));
   EXPECT_EQ(back.address, "server0");
   back.Accept();
@@ -195,7 +195,7 @@ TEST_F(PayloadPathTest, AServerThatStartsAgainIsAskedOverTcpAndHasAnother) {
   asked.Accept();
   asked.Receive(Welcome("new"));
   FakeDataStream& moved = Replaced(asked);
-  EXPECT_EQ(moved.address, "unix-abstract:new");
+  EXPECT_EQ(moved.address, "local:new");
   moved.Accept();
   moved.Receive(Welcome("new"));
   EXPECT_THAT(lines_.lines(), ElementsAre("payloads go over a unix socket (@old): no memory here",
@@ -212,7 +212,7 @@ TEST_F(PayloadPathTest, AStreamThatIsNotWantedAnyMoreSaysNothingOfItsSocket) {
   link_->SetConnections(1);
   second.Close(absl::CancelledError("by this end"));
   link_->SetConnections(2);
-  EXPECT_EQ(transport_.data.back()->address, "unix-abstract:near");
+  EXPECT_EQ(transport_.data.back()->address, "local:near");
   EXPECT_THAT(lines_.lines(),
               ElementsAre("payloads go over a unix socket (@near): no memory here"));
 }
@@ -225,7 +225,7 @@ TEST_F(PayloadPathTest, MemoryThatWasRefusedIsRefusedOnTheNextStreamToo) {
   FakeDataStream& again = Next(stream(0), absl::UnavailableError("broken"));
   again.Accept();
   again.Receive(Welcome("near", "", "nowhere"));
-  EXPECT_EQ(Replaced(again).address, "unix-abstract:near");
+  EXPECT_EQ(Replaced(again).address, "local:near");
 }
 
 TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
@@ -243,7 +243,7 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   Start();
   stream(0).Receive(Welcome("near", "", socket));
   FakeDataStream& near = Replaced(stream(0));
-  EXPECT_EQ(near.address, "unix-abstract:near") << "descriptions go there too";
+  EXPECT_EQ(near.address, "local:near") << "descriptions go there too";
   near.Accept();
   near.Receive(Welcome("near", "", socket));
   EXPECT_TRUE(lines_.AwaitCount(1, absl::Now() + kLongEnough));
@@ -256,7 +256,7 @@ TEST_F(PayloadPathTest, WhereMemoryHasBeenLostTheServerIsAskedAgain) {
   asked.Accept();
   asked.Receive(Welcome("near", "", socket));
   FakeDataStream& moved = Replaced(asked);
-  EXPECT_EQ(moved.address, "unix-abstract:near");
+  EXPECT_EQ(moved.address, "local:near");
   moved.Accept();
   moved.Receive(Welcome("near", "", socket));
   EXPECT_THAT(

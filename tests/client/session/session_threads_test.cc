@@ -65,7 +65,7 @@ class EchoStream : public DataStream,
   using BreakingStream::BreakingStream;
 
   void Start() override {}
-  void Write(std::shared_ptr<const OutgoingMessage> message) override {
+  bool Write(std::shared_ptr<const OutgoingMessage> message) override {
     Run(shared_from_this(), [message = std::move(message)](BreakingStream& stream) {
       const std::string bytes = BytesOf(*message);
       stream.events().OnWritten();
@@ -85,6 +85,7 @@ class EchoStream : public DataStream,
       }
       stream.events().OnReceived({{SpanOf(*answer)}, answer});
     });
+    return false;
   }
   void Cancel() override {
     Run(shared_from_this(), [](BreakingStream& stream) { stream.End(absl::CancelledError("")); });

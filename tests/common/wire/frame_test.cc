@@ -66,7 +66,7 @@ v1::UpdateChunk ProtoOf(const UpdateHeader& header, const std::string& payload) 
   if (header.welcome.has_value()) {
     proto.mutable_welcome()->set_socket(header.welcome->socket);
     proto.mutable_welcome()->set_refusal(header.welcome->refusal);
-    proto.mutable_welcome()->set_stream(header.welcome->stream);
+    proto.mutable_welcome()->set_local_stream(header.welcome->stream);
   }
   proto.mutable_left_out()->Assign(header.left_out.begin(), header.left_out.end());
   if (header.shared.has_value()) {

@@ -20,6 +20,7 @@
 #include "proto/data.grpc.pb.h"
 #include "server/core/rounds/unread_bytes.h"
 #include "server/service/control_threads.h"
+#include "server/service/grpc_stream_call.h"
 #include "server/service/stream_deadlines.h"
 #include "tests/server/core/fixtures.h"
 #include "tests/server/service/stub_worker.h"
@@ -53,10 +54,10 @@ v1::UpdateChunk Update(uint64_t round, size_t bytes = 0) {
 class TestStream : public DuplexStream {
  public:
   using OnEach = std::function<void(TestStream&, int number)>;
-  TestStream(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+  TestStream(std::unique_ptr<StreamCall> call, StreamDeadlines& deadlines,
              std::shared_ptr<UnreadBytes> unread, ControlThreads& threads, OnEach on_each,
              std::function<void()> on_over)
-      : DuplexStream(context, deadlines, std::move(unread), &threads),
+      : DuplexStream(std::move(call), deadlines, std::move(unread), &threads),
         on_each_(std::move(on_each)),
         on_over_(std::move(on_over)) {}
 
@@ -88,13 +89,15 @@ class DuplexStreamTest : public ::testing::Test,
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
-    auto stream =
-        std::make_shared<TestStream>(context, deadlines_, unread_, threads_, on_each_, on_over_);
+    auto call = std::make_unique<GrpcStreamCall>(context);
+    GrpcStreamCall* const reactor = call.get();
+    auto stream = std::make_shared<TestStream>(std::move(call), deadlines_, unread_, threads_,
+                                               on_each_, on_over_);
     stream->Start();
     MutexLock lock(mutex_);
     stream_ = stream;
     changed_.NotifyAll();
-    return stream.get();
+    return reactor;
   }
 
   // Returns the server end of the newest stream.

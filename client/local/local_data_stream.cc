@@ -1,0 +1,68 @@
+#include "client/local/local_data_stream.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/layout.h"
+#include "common/shm/fd_socket.h"
+
+namespace syncgrads::client {
+LocalDataStream::LocalDataStream(std::string name, SocketLoop& loop,
+                                 std::shared_ptr<DataStreamEvents> events)
+    : name_(std::move(name)), loop_(loop), events_(std::move(events)) {}
+
+void LocalDataStream::Start() {
+  absl::StatusOr<FileDescriptor> connected = ConnectToOwnStream(name_);
+  std::shared_ptr<MessageSocket> socket;
+  {
+    MutexLock lock(mutex_);
+    if (is_cancelled_) connected = absl::CancelledError("the stream was cancelled");
+    if (connected.ok()) {
+      socket_ = socket = std::make_shared<MessageSocket>(
+          *std::move(connected), MessageSocket::Side::kClient, kMaxMessageBytes);
+    }
+  }
+  if (socket == nullptr) {
+    return loop_.Run([self = shared_from_this(), status = connected.status()] {
+      self->events_->OnClosed(status);
+    });
+  }
+  socket->Start(loop_, std::shared_ptr<MessageSocket::Events>(shared_from_this(), this));
+  socket->ReadNext();
+}
+
+std::shared_ptr<MessageSocket> LocalDataStream::Socket() {
+  MutexLock lock(mutex_);
+  return socket_;
+}
+
+bool LocalDataStream::Write(std::shared_ptr<const OutgoingMessage> message) {
+  const std::shared_ptr<MessageSocket> socket = Socket();
+  if (socket == nullptr) return false;
+  const std::string& header = message->header();
+  Pieces pieces = {
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(header.data()), header.size())};
+  for (const absl::Span<const std::byte>& piece : message->payload()) pieces.push_back(piece);
+  return socket->Write(pieces, std::move(message));
+}
+
+void LocalDataStream::Cancel() {
+  std::shared_ptr<MessageSocket> socket;
+  {
+    MutexLock lock(mutex_);
+    is_cancelled_ = true;
+    socket = socket_;
+  }
+  if (socket != nullptr) socket->Cancel(absl::CancelledError("the stream was cancelled"));
+}
+
+void LocalDataStream::OnMessage(MessageReader::Message message) {
+  events_->OnReceived({{message.body()}, message.memory});
+  if (const std::shared_ptr<MessageSocket> socket = Socket()) socket->ReadNext();
+}
+
+void LocalDataStream::OnWritten() { events_->OnWritten(); }
+
+void LocalDataStream::OnClosed(const absl::Status& status) { events_->OnClosed(status); }
+
+}  // namespace syncgrads::client
