@@ -283,7 +283,8 @@ void ServerLink::Accepted(Stream* stream) {
     stream->writing = false;
     taken = std::exchange(stream->taken, 0);
     written_since = std::exchange(stream->written_since, absl::InfinitePast());
-    if (!stream->up) {
+    // It may have closed meanwhile.
+    if (!stream->up && stream->data != nullptr) {
       stream->up = true;
       down_since_ = absl::InfiniteFuture();
       trouble_ = absl::OkStatus();

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "common/layout.h"
 #include "common/shm/fd_socket.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::client {
 LocalDataStream::LocalDataStream(std::string name, SocketLoop& loop,
@@ -12,23 +12,23 @@ LocalDataStream::LocalDataStream(std::string name, SocketLoop& loop,
     : name_(std::move(name)), loop_(loop), events_(std::move(events)) {}
 
 void LocalDataStream::Start() {
-  absl::StatusOr<FileDescriptor> connected = ConnectToOwnStream(name_);
-  std::shared_ptr<MessageSocket> socket;
-  {
-    MutexLock lock(mutex_);
-    if (is_cancelled_) connected = absl::CancelledError("the stream was cancelled");
-    if (connected.ok()) {
-      socket_ = socket = std::make_shared<MessageSocket>(
-          *std::move(connected), MessageSocket::Side::kClient, kMaxMessageBytes);
-    }
+  const absl::Status connected = Connect();
+  if (!connected.ok()) {
+    return loop_.Run(
+        [self = shared_from_this(), connected] { self->events_->OnClosed(connected); });
   }
-  if (socket == nullptr) {
-    return loop_.Run([self = shared_from_this(), status = connected.status()] {
-      self->events_->OnClosed(status);
-    });
-  }
+  const std::shared_ptr<MessageSocket> socket = Socket();
   socket->Start(loop_, std::shared_ptr<MessageSocket::Events>(shared_from_this(), this));
   socket->ReadNext();
+}
+
+absl::Status LocalDataStream::Connect() {
+  SYNCGRADS_ASSIGN_OR_RETURN(FileDescriptor connected, ConnectToOwnStream(name_));
+  MutexLock lock(mutex_);
+  if (is_cancelled_) return absl::CancelledError("the stream was cancelled");
+  socket_ = std::make_shared<MessageSocket>(std::move(connected), MessageSocket::Side::kClient,
+                                            kMaxMessageBytes);
+  return absl::OkStatus();
 }
 
 std::shared_ptr<MessageSocket> LocalDataStream::Socket() {

@@ -31,6 +31,8 @@ class LocalDataStream : public DataStream,
   void OnMessage(MessageReader::Message message) override;
   void OnWritten() override;
   void OnClosed(const absl::Status& status) override;
+  // Connects, and sets `socket_`.
+  absl::Status Connect();
   // Null before Start, and if the server could not be reached.
   std::shared_ptr<MessageSocket> Socket();
 

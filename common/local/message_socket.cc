@@ -17,7 +17,8 @@ namespace {
 
 // The maximum number of pieces that are passed to the kernel at once.
 constexpr size_t kMostParts = 64;
-// How many messages of one socket are handled before other sockets have their turn.
+// How many messages of one socket the loop handles before other sockets have their turn. A thread
+// that polls looks after each message whether it may end.
 constexpr int kMessagesAtOnce = 64;
 // In calls of Tick: how long a server may take to say that it is ready; after how long it is sent a
 // ping, and how long it may take to answer.
@@ -47,15 +48,19 @@ MessageSocket::Outgoing MessageSocket::EndOf(const absl::Status& status) {
 }
 
 void MessageSocket::Start(SocketLoop& loop, std::shared_ptr<Events> events) {
-  loop_ = &loop;
   events_ = std::move(events);
-  if (side_ == Side::kServer) {
+  const uint64_t number = loop.NewNumber();
+  {
     MutexLock lock(mutex_);
-    queue_.emplace_back(MessageKind::kReady, absl::Span<const absl::Span<const std::byte>>(),
-                        nullptr);
+    loop_ = &loop;
+    number_ = number;
+    if (side_ == Side::kServer) {
+      queue_.emplace_back(MessageKind::kReady, absl::Span<const absl::Span<const std::byte>>(),
+                          nullptr);
+    }
   }
-  // The new socket is writable, so the loop calls Handle.
-  loop.Add(shared_from_this());
+  // The new socket is writable, or was shut down by Cancel, so the loop calls Handle.
+  loop.Add(number, descriptor_, shared_from_this());
 }
 
 void MessageSocket::ReadNext() {
@@ -108,7 +113,7 @@ void MessageSocket::CloseLocked(const absl::Status& status) {
 }
 
 void MessageSocket::ArmLocked() {
-  if (is_handling_ || holds_ > 0 || !socket_.valid()) return;
+  if (loop_ == nullptr || is_handling_ || holds_ > 0 || !socket_.valid()) return;
   uint32_t events = 0;
   if (reads_) events |= EPOLLIN;
   const bool waits_for_room = !queue_.empty() && may_send_ && !is_broken_;
@@ -150,7 +155,7 @@ void MessageSocket::Handle(Caller caller) {
     }
     sent.clear();
     if (has_written) events_->OnWritten();
-    Receive();
+    Receive(caller == Caller::kLoop ? kMessagesAtOnce : 1);
   }
   Close();
 }
@@ -230,17 +235,17 @@ bool MessageSocket::SendLocked(Outgoing& outgoing) {
 
 void MessageSocket::SignalLocked(MessageKind kind) {
   if (std::exchange(signal_is_queued_, true)) return;
+  // Sent when the loop calls Handle again, after others have had their turn.
   queue_.emplace_back(kind, absl::Span<const absl::Span<const std::byte>>(), nullptr);
-  looks_again_ = true;
 }
 
-void MessageSocket::Receive() {
+void MessageSocket::Receive(int most) {
   bool has_all = false;
   for (int handled = 0;;) {
     {
       MutexLock lock(mutex_);
       if (closing_.has_value()) return;
-      has_more_ = !reads_ || handled == kMessagesAtOnce;
+      has_more_ = !reads_ || handled == most;
       if (has_more_) return;
     }
     absl::StatusOr<std::optional<MessageReader::Message>> next = reader_.Next();
@@ -287,7 +292,7 @@ void MessageSocket::Receive() {
 
 absl::Status MessageSocket::TakeLocked(const MessageReader::Message& message) {
   const bool is_client = side_ == Side::kClient;
-  if (is_client && message.kind == MessageKind::kReady) {
+  if (is_client && message.kind == MessageKind::kReady && !may_send_) {
     may_send_ = true;
     looks_again_ = true;
     return absl::OkStatus();
@@ -322,14 +327,18 @@ void MessageSocket::Close() {
   FileDescriptor socket;
   std::deque<Outgoing> dropped;
   absl::Status status;
+  SocketLoop* loop = nullptr;
+  uint64_t number = 0;
   {
     MutexLock lock(mutex_);
+    loop = loop_;
+    number = number_;
     socket = std::move(socket_);
     dropped.swap(queue_);
     status = *closing_;
   }
   const std::shared_ptr<MessageSocket> self = shared_from_this();
-  loop_->Remove(number_, descriptor_);
+  loop->Remove(number, descriptor_);
   socket = FileDescriptor();
   dropped.clear();
   std::exchange(events_, nullptr)->OnClosed(status);

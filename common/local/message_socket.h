@@ -51,7 +51,7 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
         may_send_(side == Side::kServer) {}
 
   // Passes the socket to `loop`, which must outlive all calls of this object's other functions. The
-  // server's end sends that it is ready. Call it once, first.
+  // server's end sends that it is ready. Call it once, before all but Cancel.
   void Start(SocketLoop& loop, std::shared_ptr<Events> events);
 
   // Reads the next message. Call it once for each OnMessage, and once for the first message.
@@ -111,8 +111,8 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   bool SendLocked(Outgoing& outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues a ping or a pong.
   void SignalLocked(MessageKind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reads and handles messages.
-  void Receive();
+  // Reads and handles messages, at most so many.
+  void Receive(int most);
   // Handles a message that is not kMessage. An error closes the socket.
   absl::Status TakeLocked(const MessageReader::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -129,14 +129,14 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   // The number of `socket_`. Used without the lock by the thread that is in Handle, which is the
   // only one that closes the socket.
   const int descriptor_;
-  // Set by Start.
-  SocketLoop* loop_ = nullptr;
-  uint64_t number_ = 0;
   // Used by the thread that is in Handle.
   std::shared_ptr<Events> events_;
   MessageReader reader_;
 
   Mutex mutex_;
+  // Null before Start. Cancel may be called before.
+  SocketLoop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;
   FileDescriptor socket_ ABSL_GUARDED_BY(mutex_);
   bool is_handling_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_received_ ABSL_GUARDED_BY(mutex_) = false;

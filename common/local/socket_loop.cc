@@ -77,21 +77,25 @@ void SocketLoop::Poll(absl::FunctionRef<bool()> is_done) {
   std::erase_if(sockets, [](const auto& socket) { return !socket->Hold(); });
   if (sockets.empty()) return;
   const absl::Time end = MonotonicNow() + kPolling;
-  do {
-    for (const auto& socket : sockets) socket->Handle(MessageSocket::Caller::kPoller);
-    sched_yield();
-  } while (!is_done() && MonotonicNow() < end);
+  for (size_t next = 0; !is_done() && MonotonicNow() < end; ++next) {
+    sockets[next % sockets.size()]->Handle(MessageSocket::Caller::kPoller);
+    if (next % sockets.size() == 0) sched_yield();
+  }
   for (const auto& socket : sockets) socket->Release();
 }
 
-void SocketLoop::Add(std::shared_ptr<MessageSocket> socket) {
-  const int descriptor = socket->descriptor_;
+uint64_t SocketLoop::NewNumber() {
+  MutexLock lock(mutex_);
+  return ++last_number_;
+}
+
+void SocketLoop::Add(uint64_t number, int descriptor, std::shared_ptr<MessageSocket> socket) {
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.u64 = number;
   {
     MutexLock lock(mutex_);
-    event.data.u64 = socket->number_ = ++last_number_;
-    sockets_[last_number_] = socket;
+    sockets_[number] = socket;
   }
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return;
   socket->Cancel(absl::ResourceExhaustedError(

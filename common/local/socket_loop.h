@@ -53,7 +53,9 @@ class SocketLoop {
 
   explicit SocketLoop(absl::Duration tick) : tick_(tick) {}
 
-  void Add(std::shared_ptr<MessageSocket> socket);
+  // Returns the number of a new socket.
+  uint64_t NewNumber();
+  void Add(uint64_t number, int descriptor, std::shared_ptr<MessageSocket> socket);
   std::vector<std::shared_ptr<MessageSocket>> Sockets();
   // Calls MessageSocket::Handle once, when one of the events of epoll occurs.
   void Arm(uint64_t number, int descriptor, uint32_t events);
