@@ -131,14 +131,16 @@ void SocketLoop::Loop(bool ticks) {
       next_tick = MonotonicNow() + tick_;
     }
     if (count < 1) continue;
-    if (event.data.u64 == kWake) {
+    // A copy: the kernel's struct is packed, so that its members are not aligned.
+    const uint64_t number = event.data.u64;
+    if (number == kWake) {
       if (!RunClosures()) return;
       continue;
     }
     std::shared_ptr<MessageSocket> socket;
     {
       MutexLock lock(mutex_);
-      const auto found = sockets_.find(event.data.u64);
+      const auto found = sockets_.find(number);
       if (found != sockets_.end()) socket = found->second;
     }
     if (socket != nullptr) socket->Handle(MessageSocket::Caller::kLoop);
