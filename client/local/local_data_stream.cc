@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
+
 LocalDataStream::LocalDataStream(std::string name, SocketLoop& loop,
                                  std::shared_ptr<DataStreamEvents> events)
     : name_(std::move(name)), loop_(loop), events_(std::move(events)) {}

@@ -181,10 +181,8 @@ bool MessageSocket::SendLocked(Outgoing& outgoing) {
   while (!is_broken_) {
     iovec parts[kMostParts];
     size_t count = 0;
-    size_t bytes = 0;
     const auto add = [&](const std::byte* begin, size_t size) {
       parts[count++] = {const_cast<std::byte*>(begin), size};
-      bytes += size;
     };
     if (outgoing.sent_of_header < kMessageHeaderBytes) {
       add(outgoing.header.data() + outgoing.sent_of_header,
@@ -195,7 +193,7 @@ bool MessageSocket::SendLocked(Outgoing& outgoing) {
       add(outgoing.body[i].data() + skipped, outgoing.body[i].size() - skipped);
       skipped = 0;
     }
-    if (bytes == 0) return true;
+    if (count == 0) return true;
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = count;
@@ -224,10 +222,6 @@ bool MessageSocket::SendLocked(Outgoing& outgoing) {
       sent -= left;
       ++outgoing.sent_pieces;
       outgoing.sent_of_piece = 0;
-    }
-    if (outgoing.sent_of_header == kMessageHeaderBytes &&
-        outgoing.sent_pieces == outgoing.body.size()) {
-      return true;
     }
   }
   return false;

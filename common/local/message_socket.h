@@ -118,7 +118,7 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // From now on, the socket is to be closed.
   void CloseLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The same, after sending `status`, as Cancel describes.
+  // Sends `status` under the conditions that Cancel names. Then the socket is to be closed.
   void CancelLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets the loop call Handle when there is something to do. If a thread is in Handle or polls,
   // does nothing: that thread does it.

@@ -7,7 +7,7 @@ import time
 
 from hostile.peers import (MIB, PATIENCE, CODES, Code, Failure, Options, Peer, _open,
                            check_refusal, data, floats, pair, row, spec_of)
-from hostile.pushes import ELEMENTS, SPEC, TWO, expect_values
+from hostile.pushes import SPEC, TWO, WRONG_HELLOS, expect_values
 
 INVALID = Code.INVALID_ARGUMENT
 READY, MESSAGE, END, PING, PONG = range(1, 6)
@@ -100,11 +100,7 @@ def _():
     peer = Peer().join("local hello", token="right")
     good = {"token": "right"}
     reactions = []
-    for more, code, text in (({"token": "wrong"}, Code.PERMISSION_DENIED, "token"),
-                             ({"job": "nobody"}, Code.UNAVAILABLE, "nobody"),
-                             ({"member": 4711}, Code.UNAVAILABLE, "4711"),
-                             ({"incarnation": 5}, Code.FAILED_PRECONDITION, "5"),
-                             ({"protocol_version": 99}, Code.FAILED_PRECONDITION, "99")):
+    for more, code, text in WRONG_HELLOS:
         stream = LocalStream()
         stream.send(MESSAGE, peer.data_hello(**{**good, **more}).SerializeToString())
         reactions.append(stream.expect_end(str(more), code, text))

@@ -11,6 +11,12 @@ INVALID = Code.INVALID_ARGUMENT
 ELEMENTS = 1024
 TWO = floats(*[2.0] * ELEMENTS)
 SPEC = spec_of("g", 4 * ELEMENTS, chunk_bytes=4096)  # 4 chunks
+# What is wrong in the hello of a data stream of a job whose token is "right", and the refusal.
+WRONG_HELLOS = (({"token": "wrong"}, Code.PERMISSION_DENIED, "token"),
+                ({"job": "nobody"}, Code.UNAVAILABLE, "nobody"),
+                ({"member": 4711}, Code.UNAVAILABLE, "4711"),
+                ({"incarnation": 5}, Code.FAILED_PRECONDITION, "5"),
+                ({"protocol_version": 99}, Code.FAILED_PRECONDITION, "99"))
 
 
 def refused_pushes(name, codes, *pushes, spec=SPEC):
@@ -64,11 +70,7 @@ def _():
     peer = Peer().join("hello", token="right")
     good = {"token": "right"}
     reactions = []
-    for more, code, text in (({"token": "wrong"}, Code.PERMISSION_DENIED, "token"),
-                             ({"job": "nobody"}, Code.UNAVAILABLE, "nobody"),
-                             ({"member": 4711}, Code.UNAVAILABLE, "4711"),
-                             ({"incarnation": 5}, Code.FAILED_PRECONDITION, "5"),
-                             ({"protocol_version": 99}, Code.FAILED_PRECONDITION, "99")):
+    for more, code, text in WRONG_HELLOS:
         reactions.append(Stream(peer, **{**good, **more}).expect_end(str(more), code, text))
     return reactions
 
