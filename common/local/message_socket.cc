@@ -115,7 +115,7 @@ void MessageSocket::CloseLocked(const absl::Status& status) {
 void MessageSocket::ArmLocked() {
   if (loop_ == nullptr || is_handling_ || holds_ > 0 || !socket_.valid()) return;
   uint32_t events = 0;
-  if (reads_) events |= EPOLLIN;
+  if (reads_ && !is_leased_) events |= EPOLLIN;
   const bool waits_for_room = !queue_.empty() && may_send_ && !is_broken_;
   if (waits_for_room || closing_.has_value() || (reads_ && has_more_)) events |= EPOLLOUT;
   if (events != 0) loop_->Arm(number_, descriptor_, events);
@@ -124,13 +124,20 @@ void MessageSocket::ArmLocked() {
 bool MessageSocket::Hold() {
   MutexLock lock(mutex_);
   if (!has_received_ || closing_.has_value()) return false;
-  if (++holds_ == 1) loop_->Arm(number_, descriptor_, 0);
+  if (++holds_ == 1 && !is_leased_) loop_->Arm(number_, descriptor_, 0);
   return true;
 }
 
-void MessageSocket::Release() {
+void MessageSocket::Release(bool is_leased) {
   MutexLock lock(mutex_);
-  if (--holds_ == 0) ArmLocked();
+  if (--holds_ > 0) return;
+  is_leased_ = is_leased;
+  ArmLocked();
+}
+
+void MessageSocket::EndLease() {
+  MutexLock lock(mutex_);
+  if (std::exchange(is_leased_, false)) ArmLocked();
 }
 
 void MessageSocket::Handle(Caller caller) {
@@ -239,8 +246,9 @@ void MessageSocket::Receive(int most) {
     {
       MutexLock lock(mutex_);
       if (closing_.has_value()) return;
-      has_more_ = !reads_ || handled == most;
-      if (has_more_) return;
+      const bool is_enough = !reads_ || handled == most;
+      has_more_ = is_enough && reader_.has_bytes();
+      if (is_enough) return;
     }
     absl::StatusOr<std::optional<MessageReader::Message>> next = reader_.Next();
     if (!next.ok()) {

@@ -102,7 +102,9 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   // Handle again and again. Hold returns false, and has no effect, before the first message was
   // handled.
   bool Hold();
-  void Release();
+  // `is_leased`: the loop still does not wait for messages, until EndLease or the next Release.
+  void Release(bool is_leased);
+  void EndLease();
 
   // Sends what is queued. Messages that have been sent are moved to `sent`, which is to be
   // destroyed without the lock. Returns whether there is a kMessage among them.
@@ -141,6 +143,7 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   bool is_handling_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_received_ ABSL_GUARDED_BY(mutex_) = false;
   int holds_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_leased_ ABSL_GUARDED_BY(mutex_) = false;
   // The thread that is in Handle is to look again.
   bool looks_again_ ABSL_GUARDED_BY(mutex_) = false;
   bool reads_ ABSL_GUARDED_BY(mutex_) = false;

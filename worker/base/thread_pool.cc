@@ -1,5 +1,7 @@
 #include "worker/base/thread_pool.h"
 
+#include <sched.h>
+
 #include <utility>
 
 #include "absl/time/time.h"
@@ -28,9 +30,22 @@ uint64_t FirstOf(uint64_t number, int parts) {
   return number << 32 | static_cast<uint64_t>(parts) << 16;
 }
 
+// Empty if the system has more processors than the set has room for.
+cpu_set_t AllowedProcessors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+  return allowed;
+}
+
+int CountOf(const cpu_set_t& processors) { return CPU_COUNT(&processors); }
+
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads)
+    : may_spread_out_(CountOf(AllowedProcessors()) >= threads),
+      processors_(new std::atomic<int>[threads]) {
+  for (int i = 0; i < threads; ++i) processors_[i] = -1;
   for (int i = 1; i < threads; ++i) {
     helpers_.emplace_back([this, i] { Help(i); });
   }
@@ -51,6 +66,7 @@ void ThreadPool::Run(int parts, Part part) {
     for (int i = 0; i < parts; ++i) part(0, i);
     return;
   }
+  processors_[0].store(sched_getcpu(), std::memory_order_relaxed);
   failure_ = nullptr;
   part_ = &part;
   done_.store(0, std::memory_order_relaxed);
@@ -93,15 +109,39 @@ void ThreadPool::Help(int thread) {
   const auto is_new = [&] { return NumberOf(loop_.load(std::memory_order_acquire)) != seen; };
   while (true) {
     for (int spins = 0; spins < kSpins && !is_new(); ++spins) Pause();
-    for (int spins = 0; spins < kYields && !is_new(); ++spins) std::this_thread::yield();
+    for (int spins = 0; spins < kYields && !is_new(); ++spins) {
+      SpreadOut(thread);
+      std::this_thread::yield();
+    }
     if (!is_new()) {
       MutexLock lock(mutex_);
       while (!is_new()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
     }
     seen = NumberOf(loop_.load(std::memory_order_acquire));
     if (ending_) return;
+    SpreadOut(thread);
     Work(thread);
   }
+}
+
+void ThreadPool::SpreadOut(int thread) {
+  if (!may_spread_out_) return;
+  const int own = sched_getcpu();
+  processors_[thread].store(own, std::memory_order_relaxed);
+  cpu_set_t taken;
+  CPU_ZERO(&taken);
+  for (int i = 0; i < thread; ++i) {
+    const int processor = processors_[i].load(std::memory_order_relaxed);
+    if (processor >= 0 && processor < CPU_SETSIZE) CPU_SET(processor, &taken);
+  }
+  if (own < 0 || own >= CPU_SETSIZE || !CPU_ISSET(own, &taken)) return;
+  const cpu_set_t allowed = AllowedProcessors();
+  cpu_set_t others;
+  CPU_XOR(&others, &allowed, &taken);
+  CPU_AND(&others, &others, &allowed);
+  if (CountOf(others) == 0) return;
+  sched_setaffinity(0, sizeof others, &others);
+  sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 }  // namespace syncgrads

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -41,7 +42,14 @@ class ThreadPool {
   // Takes parts of the loop in progress until all are taken, and calls them. Stores an exception in
   // failure_.
   void Work(int thread);
+  // Moves the caller, a helper, to another processor if a thread before it is on the same one.
+  // Linux leaves two threads on one processor for milliseconds if one of them keeps yielding.
+  void SpreadOut(int thread);
 
+  // There are as many processors as threads.
+  const bool may_spread_out_;
+  // The processor on which each thread was last.
+  std::unique_ptr<std::atomic<int>[]> processors_;
   std::vector<std::thread> helpers_;
   // The number of the loop in progress, how many parts it has, and how many are taken: 32, 16 and
   // 16 bits, from the highest to the lowest. One word, so that a thread that is late takes no part

@@ -152,6 +152,11 @@ std::string JobEpochs::WhatIsMissing(size_t members) const {
                       " are present");
 }
 
+// This is asked of every member whenever one reconnects.
+bool JobEpochs::IsNewcomer(MemberId member) const {
+  return !std::binary_search(present_ids_.begin(), present_ids_.end(), member);
+}
+
 void JobEpochs::TakeInNewcomers() {
   const bool any = std::any_of(members_.all().begin(), members_.all().end(), [this](auto& entry) {
     return !entry.second.gone && IsNewcomer(entry.first);
@@ -221,6 +226,9 @@ void JobEpochs::SetPresent(Epoch epoch) {
   if (has_begun()) earlier_.push_back(std::move(present_));
   if (earlier_.size() > JobPlan::kEarlierEpochs) earlier_.pop_front();
   present_ = std::move(epoch);
+  present_ids_.clear();
+  for (const Member& member : present_.members) present_ids_.push_back(member.id);
+  std::sort(present_ids_.begin(), present_ids_.end());
 }
 
 void JobEpochs::Begin(Epoch epoch) {

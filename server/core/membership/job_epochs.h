@@ -51,7 +51,7 @@ class JobEpochs {
   // The number of the change that began the present epoch.
   uint64_t sequence() const { return sequence_; }
   bool is_proposed() const { return proposal_.has_value(); }
-  bool IsNewcomer(MemberId member) const { return !present_.Has(member); }
+  bool IsNewcomer(MemberId member) const;
   // Whether a member of the present epoch has gone.
   bool AnyGone() const;
   // Whether the present epoch must be replaced by one without members that have gone.
@@ -131,6 +131,8 @@ class JobEpochs {
   JobMembers& members_;
   StateHolders& holders_;
   Epoch present_;
+  // The members of `present_`, sorted.
+  std::vector<MemberId> present_ids_;
   // The number of the change that began `present_`.
   uint64_t sequence_ = 0;
   // The epochs before `present_`, oldest first: as many as a disconnected member may have missed.

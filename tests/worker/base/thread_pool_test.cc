@@ -1,12 +1,15 @@
 #include "worker/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "absl/functional/function_ref.h"
 
 namespace syncgrads {
 namespace {
@@ -61,6 +64,46 @@ TEST(ThreadPoolTest, TheOthersTakeThePartsOfAThreadThatIsLate) {
     });
     EXPECT_EQ(others, kParts - 1);
   }
+}
+
+// Keeps the calling thread on these processors.
+void StayOn(const cpu_set_t& processors) {
+  ASSERT_EQ(sched_setaffinity(0, sizeof processors, &processors), 0);
+}
+
+TEST(ThreadPoolTest, AHelperLeavesTheProcessorOfTheCaller) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "one processor";
+  ThreadPool pool(2);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  StayOn(one);
+  // Each of the threads takes one of two parts.
+  const auto run = [&pool](absl::FunctionRef<void()> of_helper) {
+    std::atomic<int> begun{0};
+    pool.Run(2, [&](int thread, int) {
+      ++begun;
+      while (begun < 2) std::this_thread::yield();
+      if (thread == 1) of_helper();
+    });
+  };
+  for (int turn = 0; turn < 20; ++turn) {
+    run([&] {
+      StayOn(one);
+      StayOn(allowed);
+    });
+    int processor = -1;
+    run([&] { processor = sched_getcpu(); });
+    EXPECT_FALSE(CPU_ISSET(processor, &one)) << "turn " << turn;
+    run([&] {
+      cpu_set_t now;
+      ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+      EXPECT_TRUE(CPU_EQUAL(&now, &allowed));
+    });
+  }
+  StayOn(allowed);
 }
 
 TEST(ThreadPoolTest, AnExceptionIsRethrownWhenTheLoopHasEnded) {

@@ -71,6 +71,31 @@ Bytes SomeNumbers(size_t count, bool awkward, std::mt19937_64& random) {
   return bytes;
 }
 
+void ExpectPoolingAgrees(Device<float>& device, const Shape& image) {
+  SCOPED_TRACE(absl::StrCat(image.channels, " channels"));
+  const Window window = *Window::Create("pool", image, 3, 3, 2, 1);
+  constexpr int64_t kSamples = 6;
+  const Numbers input = RandomNumbers(device, kSamples * window.input.size(), 1);
+  const size_t size = kSamples * window.positions() * window.input.channels;
+  Activations there(device, input), largest(device, size), mean(device, size);
+  There<int32_t> chosen(device, size);
+  device.Pool(Pooling::kMax, window, kSamples, there, largest, chosen);
+  device.Pool(Pooling::kAverage, window, kSamples, there, mean, nullptr);
+  ExpectNear(largest, reference::Pool(window, kSamples, reference::Pooling::kMax, input), 1);
+  ExpectNear(mean, reference::Pool(window, kSamples, reference::Pooling::kAverage, input), 9);
+
+  const Numbers gradient = RandomNumbers(device, static_cast<int64_t>(size), 2);
+  Activations gradient_there(device, gradient), by_input(device, input.size());
+  device.PoolBackward(Pooling::kMax, window, kSamples, chosen, gradient_there, by_input);
+  const std::vector<int32_t> positions = chosen.Fetch();
+  Numbers expected(input.size());
+  for (size_t i = 0; i < size; ++i) {
+    const size_t sample = i / (size / kSamples);
+    expected[sample * window.input.size() + positions[i]] += gradient[i];
+  }
+  ExpectNear(by_input, expected, 4);
+}
+
 }  // namespace
 
 // An array of parameters with its slots, on the host and on the device.
@@ -240,39 +265,25 @@ void ExpectConvolutionGradientsAreAdjointsOfAPlainLoop(const ConvolutionSize& si
 }
 
 void ExpectPoolingAgreesWithAPlainLoop(Device<float>& device) {
-  const Window window = *Window::Create("pool", Shape::Image(8, 25, 30), 3, 3, 2, 1);
-  constexpr int64_t kSamples = 6;
-  const Numbers input = RandomNumbers(device, kSamples * window.input.size(), 1);
-  const size_t size = kSamples * window.positions() * window.input.channels;
-  Activations there(device, input), largest(device, size), mean(device, size);
-  There<int32_t> chosen(device, size);
-  device.Pool(Pooling::kMax, window, kSamples, there, largest, chosen);
-  device.Pool(Pooling::kAverage, window, kSamples, there, mean, nullptr);
-  ExpectNear(largest, reference::Pool(window, kSamples, reference::Pooling::kMax, input), 1);
-  ExpectNear(mean, reference::Pool(window, kSamples, reference::Pooling::kAverage, input), 9);
-
-  const Numbers gradient = RandomNumbers(device, static_cast<int64_t>(size), 2);
-  Activations gradient_there(device, gradient), by_input(device, input.size());
-  device.PoolBackward(Pooling::kMax, window, kSamples, chosen, gradient_there, by_input);
-  const std::vector<int32_t> positions = chosen.Fetch();
-  Numbers expected(input.size());
-  for (size_t i = 0; i < size; ++i) {
-    const size_t sample = i / (size / kSamples);
-    expected[sample * window.input.size() + positions[i]] += gradient[i];
+  ExpectPoolingAgrees(device, Shape::Image(8, 25, 30));
+  for (const int64_t channels : {1, 3, 4, 6, 13, 20}) {
+    ExpectPoolingAgrees(device, Shape::Image(channels, 5, 4));
   }
-  ExpectNear(by_input, expected, 4);
 }
 
 void ExpectMaxPoolingHandsOnANan(Device<float>& device) {
-  const Window window = *Window::Create("pool", Shape::Image(1, 2, 2), 2, 2, 2, 0);
+  constexpr int kChannels = 7;
+  const Window window = *Window::Create("pool", Shape::Image(kChannels, 2, 2), 2, 2, 2, 0);
   for (int at = 0; at < 4; ++at) {
-    Numbers input = {1, 2, 3, 4};
-    input[at] = NAN;
-    Activations there(device, input), output(device, 1);
-    There<int32_t> chosen(device, 1);
+    Numbers input;
+    for (int i = 0; i < 4 * kChannels; ++i) input.push_back(i / kChannels == at ? NAN : i);
+    Activations there(device, input), output(device, kChannels);
+    There<int32_t> chosen(device, kChannels);
     device.Pool(Pooling::kMax, window, 1, there, output, chosen);
-    EXPECT_TRUE(std::isnan(output.Fetch()[0])) << at;
-    EXPECT_EQ(chosen.Fetch()[0], at);
+    for (int channel = 0; channel < kChannels; ++channel) {
+      EXPECT_TRUE(std::isnan(output.Fetch()[channel])) << at;
+      EXPECT_EQ(chosen.Fetch()[channel], at * kChannels + channel);
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 // CpuDevice: pooling.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "worker/nn/cpu/cpu_device.h"
@@ -12,6 +11,7 @@ template <typename T>
 void CpuDevice<T>::MaxPool(const Window& window, int64_t samples, const T* input, T* output,
                            int32_t* chosen) {
   const int64_t channels = window.input.channels;
+  const int64_t row_step = window.input.width * channels;
   const int64_t per_sample = window.positions() * channels;
   For(samples, per_sample * window.height * window.width, [&](int, int64_t first, int64_t last) {
     for (int64_t sample = first; sample < last; ++sample) {
@@ -26,19 +26,9 @@ void CpuDevice<T>::MaxPool(const Window& window, int64_t samples, const T* input
           const int64_t left = ox * window.stride - window.padding;
           const int64_t x_begin = std::max<int64_t>(left, 0);
           const int64_t x_end = std::min(left + window.width, window.input.width);
-          bool is_first = true;
-          for (int64_t y = y_begin; y < y_end; ++y) {
-            for (int64_t x = x_begin; x < x_end; ++x) {
-              const int64_t at = (y * window.input.width + x) * channels;
-              const T* pixel = image + at;
-              for (int64_t c = 0; c < channels; ++c) {
-                const bool larger = is_first || pixel[c] > to[c] || std::isnan(pixel[c]);
-                to[c] = larger ? pixel[c] : to[c];
-                where[c] = larger ? static_cast<int32_t>(at + c) : where[c];
-              }
-              is_first = false;
-            }
-          }
+          const int64_t at = y_begin * row_step + x_begin * channels;
+          kernels_.max_pixel(y_end - y_begin, x_end - x_begin, channels, row_step,
+                             static_cast<int32_t>(at), image + at, to, where);
         }
       }
     }

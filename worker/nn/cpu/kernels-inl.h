@@ -9,6 +9,7 @@
 
 #define Eigen SYNCGRADS_EIGEN
 #include <eigen3/Eigen/Core>
+#include <type_traits>
 
 #include "worker/nn/cpu/kernels.h"
 
@@ -296,11 +297,64 @@ double Penalise(int64_t count, T factor, const T* __restrict values, T* __restri
   return sum;
 }
 
+// Numbers on which the operators work at once, and integers of their size: those of comparisons.
+template <typename T, int lanes>
+struct Lanes {
+  using Integer = std::conditional_t<sizeof(T) == sizeof(int32_t), int32_t, int64_t>;
+  typedef T Numbers __attribute__((vector_size(lanes * sizeof(T))));
+  typedef Integer Integers __attribute__((vector_size(lanes * sizeof(T))));
+};
+
+// MaxPixel for `lanes` channels of `channels`. Without branches: which pixel is larger cannot be
+// predicted.
+template <int lanes, typename T>
+void MaxPixelOfLanes(int64_t rows, int64_t columns, int64_t channels, int64_t row_step,
+                     int32_t first, const T* pixels, T* largest, int32_t* indices) {
+  using Numbers = typename Lanes<T, lanes>::Numbers;
+  using Integers = typename Lanes<T, lanes>::Integers;
+  using Integer = typename Lanes<T, lanes>::Integer;
+  Numbers best;
+  __builtin_memcpy(&best, pixels, sizeof best);
+  Integers at{};
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t offset = row * row_step + column * channels;
+      Numbers pixel;
+      __builtin_memcpy(&pixel, pixels + offset, sizeof pixel);
+      const Integers is_larger = (pixel > best) | (pixel != pixel);
+      best = is_larger ? pixel : best;
+      at = is_larger ? Integers{} + static_cast<Integer>(offset) : at;
+    }
+  }
+  __builtin_memcpy(largest, &best, sizeof best);
+  for (int lane = 0; lane < lanes; ++lane) {
+    indices[lane] = first + lane + static_cast<int32_t>(at[lane]);
+  }
+}
+
+template <typename T>
+void MaxPixel(int64_t rows, int64_t columns, int64_t channels, int64_t row_step, int32_t first,
+              const T* pixels, T* largest, int32_t* indices) {
+  const auto find = [=](auto of_lanes, int64_t channel) {
+    of_lanes(rows, columns, channels, row_step, first + static_cast<int32_t>(channel),
+             pixels + channel, largest + channel, indices + channel);
+  };
+  int64_t channel = 0;
+  for (; channel + 8 <= channels; channel += 8) find(MaxPixelOfLanes<8, T>, channel);
+  if (channel == channels) return;
+  // The last lanes may be computed twice.
+  if (channels >= 8) return find(MaxPixelOfLanes<8, T>, channels - 8);
+  for (; channel + 4 <= channels; channel += 4) find(MaxPixelOfLanes<4, T>, channel);
+  if (channel == channels) return;
+  if (channels >= 4) return find(MaxPixelOfLanes<4, T>, channels - 4);
+  for (; channel < channels; ++channel) find(MaxPixelOfLanes<1, T>, channel);
+}
+
 template <typename T>
 constexpr CpuKernels<T> MakeKernels(const char* instruction_set) {
   return {instruction_set, Multiply<T>,    AddBias<T>,     Add<T>,
           ReluBackward<T>, SumRows<T>,     FindMoments<T>, Normalise<T>,
-          SumGradients<T>, CombineRows<T>, Penalise<T>};
+          SumGradients<T>, CombineRows<T>, MaxPixel<T>,    Penalise<T>};
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ struct CpuKernels {
   // output = a * a_factor[c] + b * b_factor[c] + addend[c]
   void (*combine_rows)(int64_t rows, int64_t columns, const T* a, const T* a_factor, const T* b,
                        const T* b_factor, const T* addend, T* output);
+  // The largest of the pixels at `pixels`, which has `rows` x `columns` pixels of an image whose
+  // rows have `row_step` numbers, and its index in the image if the first pixel has index `first`;
+  // both for each channel. The first of several that are equal counts, and NaN is larger than a
+  // number.
+  void (*max_pixel)(int64_t rows, int64_t columns, int64_t channels, int64_t row_step,
+                    int32_t first, const T* pixels, T* largest, int32_t* indices);
   // gradient += factor * values; returns the sum of the squares of `values`
   double (*penalise)(int64_t count, T factor, const T* values, T* gradient);
 };
