@@ -39,7 +39,7 @@ absl::Status AwaitAnswers(GroupRounds& rounds, GroupRounds::Chunks chunks, absl:
   const absl::Time deadline = start + timeout;
   const absl::Duration margin = std::min(absl::Milliseconds(200), timeout / 4);
   const auto is_over = [&] { return rounds.IsOver(chunks); };
-  if (timeout > absl::ZeroDuration()) plane.Poll(is_over);
+  if (timeout > absl::ZeroDuration() && !is_over()) plane.Poll(is_over);
   if (rounds.Await(chunks, deadline - margin)) return rounds.Outcome(chunks);
 
   const GroupRounds::Unanswered unanswered = rounds.FindUnanswered(chunks);

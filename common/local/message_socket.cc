@@ -115,7 +115,7 @@ void MessageSocket::CloseLocked(const absl::Status& status) {
 void MessageSocket::ArmLocked() {
   if (loop_ == nullptr || is_handling_ || holds_ > 0 || !socket_.valid()) return;
   uint32_t events = 0;
-  if (reads_ && !is_leased_) events |= EPOLLIN;
+  if (reads_) events |= EPOLLIN;
   const bool waits_for_room = !queue_.empty() && may_send_ && !is_broken_;
   if (waits_for_room || closing_.has_value() || (reads_ && has_more_)) events |= EPOLLOUT;
   if (events != 0) loop_->Arm(number_, descriptor_, events);
@@ -124,20 +124,13 @@ void MessageSocket::ArmLocked() {
 bool MessageSocket::Hold() {
   MutexLock lock(mutex_);
   if (!has_received_ || closing_.has_value()) return false;
-  if (++holds_ == 1 && !is_leased_) loop_->Arm(number_, descriptor_, 0);
+  if (++holds_ == 1) loop_->Arm(number_, descriptor_, 0);
   return true;
 }
 
-void MessageSocket::Release(bool is_leased) {
+void MessageSocket::Release() {
   MutexLock lock(mutex_);
-  if (--holds_ > 0) return;
-  is_leased_ = is_leased;
-  ArmLocked();
-}
-
-void MessageSocket::EndLease() {
-  MutexLock lock(mutex_);
-  if (std::exchange(is_leased_, false)) ArmLocked();
+  if (--holds_ == 0) ArmLocked();
 }
 
 void MessageSocket::Handle(Caller caller) {

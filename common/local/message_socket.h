@@ -102,9 +102,7 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   // Handle again and again. Hold returns false, and has no effect, before the first message was
   // handled.
   bool Hold();
-  // `is_leased`: the loop still does not wait for messages, until EndLease or the next Release.
-  void Release(bool is_leased);
-  void EndLease();
+  void Release();
 
   // Sends what is queued. Messages that have been sent are moved to `sent`, which is to be
   // destroyed without the lock. Returns whether there is a kMessage among them.
@@ -143,11 +141,11 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   bool is_handling_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_received_ ABSL_GUARDED_BY(mutex_) = false;
   int holds_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool is_leased_ ABSL_GUARDED_BY(mutex_) = false;
   // The thread that is in Handle is to look again.
   bool looks_again_ ABSL_GUARDED_BY(mutex_) = false;
   bool reads_ ABSL_GUARDED_BY(mutex_) = false;
-  // `reader_` may have a message that was not handled because `reads_` was false.
+  // `reader_` may have a message that was not handled: `reads_` was false, or others had their
+  // turn.
   bool has_more_ ABSL_GUARDED_BY(mutex_) = false;
   // A client's end sends nothing before the server is ready.
   bool may_send_ ABSL_GUARDED_BY(mutex_);

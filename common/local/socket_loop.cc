@@ -26,9 +26,8 @@ constexpr uint64_t kWake = 0;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SocketLoop>> SocketLoop::Start(size_t threads, absl::Duration tick,
-                                                              absl::Duration lease) {
-  std::unique_ptr<SocketLoop> loop(new SocketLoop(tick, lease));
+absl::StatusOr<std::unique_ptr<SocketLoop>> SocketLoop::Start(size_t threads, absl::Duration tick) {
+  std::unique_ptr<SocketLoop> loop(new SocketLoop(tick));
   loop->epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   loop->wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_event woken{};
@@ -74,71 +73,15 @@ void SocketLoop::Run(std::function<void()> closure) {
 }
 
 void SocketLoop::Poll(absl::FunctionRef<bool()> is_done) {
-  bool done = is_done();
-  if (done && ExtendLease()) return;
   std::vector<std::shared_ptr<MessageSocket>> sockets = Sockets();
   std::erase_if(sockets, [](const auto& socket) { return !socket->Hold(); });
   if (sockets.empty()) return;
-  const absl::Time begin = MonotonicNow();
-  absl::Time now = begin;
-  for (size_t next = 0; !done && now < begin + kPolling; ++next) {
+  const absl::Time end = MonotonicNow() + kPolling;
+  for (size_t next = 0; !is_done() && MonotonicNow() < end; ++next) {
     sockets[next % sockets.size()]->Handle(MessageSocket::Caller::kPoller);
-    done = is_done();
-    if (!done && next % sockets.size() == 0) sched_yield();
-    now = MonotonicNow();
+    if (next % sockets.size() == 0) sched_yield();
   }
-  const bool is_leased = NotePoll(done, begin, now);
-  for (const auto& socket : sockets) socket->Release(is_leased);
-  if (is_leased) LeaseUntil(now + lease_);
-}
-
-bool SocketLoop::NotePoll(bool is_done, absl::Time begin, absl::Time end) {
-  MutexLock lock(mutex_);
-  const bool is_soon = begin < last_done_ + lease_;
-  last_done_ = is_done ? end : absl::InfinitePast();
-  is_leased_ = is_leased_ && is_done && is_soon;
-  return is_done && is_soon;
-}
-
-bool SocketLoop::ExtendLease() {
-  const absl::Time now = MonotonicNow();
-  MutexLock lock(mutex_);
-  if (!is_leased_ || now > last_done_ + lease_) return false;
-  last_done_ = now;
-  lease_end_ = now + lease_;
-  return true;
-}
-
-void SocketLoop::LeaseUntil(absl::Time end) {
-  bool is_first = false;
-  {
-    MutexLock lock(mutex_);
-    is_first = next_look_ == absl::InfiniteFuture();
-    if (is_first) next_look_ = end;
-    lease_end_ = end;
-    is_leased_ = true;
-  }
-  // A thread that sleeps does not know yet that it has to look.
-  if (is_first) Wake();
-}
-
-void SocketLoop::LookAtLease() {
-  bool is_over = false;
-  {
-    MutexLock lock(mutex_);
-    const absl::Time now = MonotonicNow();
-    if (now < next_look_) return;
-    is_over = now >= lease_end_;
-    next_look_ = is_over ? absl::InfiniteFuture() : now + lease_;
-    if (is_over) is_leased_ = false;
-  }
-  for (const auto& socket : Sockets()) {
-    if (is_over) {
-      socket->EndLease();
-    } else {
-      socket->Handle(MessageSocket::Caller::kLoop);
-    }
-  }
+  for (const auto& socket : sockets) socket->Release();
 }
 
 uint64_t SocketLoop::NewNumber() {
@@ -181,13 +124,8 @@ void SocketLoop::Loop(bool ticks) {
   absl::Time next_tick = MonotonicNow() + tick_;
   while (true) {
     epoll_event event{};
-    absl::Time next = ticks ? next_tick : absl::InfiniteFuture();
-    {
-      MutexLock lock(mutex_);
-      next = std::min(next, next_look_);
-    }
-    const int count = epoll_wait(epoll_.get(), &event, 1, PollTimeout(next));
-    LookAtLease();
+    const int timeout = ticks ? PollTimeout(next_tick) : -1;
+    const int count = epoll_wait(epoll_.get(), &event, 1, timeout);
     if (ticks && MonotonicNow() >= next_tick) {
       Tick();
       next_tick = MonotonicNow() + tick_;

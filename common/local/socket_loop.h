@@ -27,14 +27,12 @@ class SocketLoop {
  public:
   // Starts `threads` threads, at least one. `tick` is the time between two looks at servers that do
   // not answer: after 5, a client's end whose server is not ready is closed; after 10, a server
-  // that sends nothing is sent a ping; and after 10 more, the client's end is closed. `lease`: see
-  // Poll.
+  // that sends nothing is sent a ping; and after 10 more, the client's end is closed.
   //
   // Errors:
   //   ResourceExhausted  the system has no threads or descriptors for it
-  static absl::StatusOr<std::unique_ptr<SocketLoop>> Start(
-      size_t threads, absl::Duration tick = absl::Seconds(1),
-      absl::Duration lease = absl::Milliseconds(5));
+  static absl::StatusOr<std::unique_ptr<SocketLoop>> Start(size_t threads,
+                                                           absl::Duration tick = absl::Seconds(1));
   // Cancels the sockets that are open, and waits until they are closed. Not to be called on one of
   // its threads.
   ~SocketLoop();
@@ -45,10 +43,6 @@ class SocketLoop {
   // passed. A thread that waits for a message thus gets it without another thread being woken, and
   // its processor does not sleep meanwhile. While another thread wants the processor, it has it.
   // The first messages of streams, and OnClosed, are left to the loop.
-  //
-  // While each call follows the one before within `lease`, and ends because of `is_done`, what
-  // arrives between them is left to the next call: to wake a thread of the loop would cost the
-  // other end more than the message. If no call comes in time, the loop reads it.
   void Poll(absl::FunctionRef<bool()> is_done);
 
   // Runs `closure` on one of the threads. Not to be called while the loop is being destroyed.
@@ -57,7 +51,7 @@ class SocketLoop {
  private:
   friend class MessageSocket;
 
-  SocketLoop(absl::Duration tick, absl::Duration lease) : tick_(tick), lease_(lease) {}
+  explicit SocketLoop(absl::Duration tick) : tick_(tick) {}
 
   // Returns the number of a new socket.
   uint64_t NewNumber();
@@ -70,21 +64,11 @@ class SocketLoop {
   // `ticks`: this thread calls MessageSocket::Tick.
   void Loop(bool ticks);
   void Tick();
-  // Returns whether a lease follows a call of Poll.
-  bool NotePoll(bool is_done, absl::Time begin, absl::Time end);
-  // Extends the lease that the last call of Poll has begun. Returns false if there is none.
-  bool ExtendLease();
-  // To be called after sockets have been leased: otherwise their leases might never end.
-  void LeaseUntil(absl::Time end);
-  // Called by the loop at `next_look_`. Ends the lease if it is over; otherwise reads what calls of
-  // Poll, which end when they have what they wait for, have not read.
-  void LookAtLease();
   // Runs what was passed to Run. Returns false if this thread is to end.
   bool RunClosures();
   void Wake();
 
   const absl::Duration tick_;
-  const absl::Duration lease_;
   FileDescriptor epoll_;
   FileDescriptor wake_;  // an eventfd
   Mutex mutex_;
@@ -92,13 +76,6 @@ class SocketLoop {
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<MessageSocket>> sockets_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> closures_ ABSL_GUARDED_BY(mutex_);
-  // When the last call of Poll ended that was done, or InfinitePast if a later one was not.
-  absl::Time last_done_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  absl::Time lease_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // In the future as long as a socket may be leased.
-  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // The last call of Poll has begun or extended a lease that has not ended.
-  bool is_leased_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -46,7 +46,7 @@ class ThreadPool {
   // Linux leaves two threads on one processor for milliseconds if one of them keeps yielding.
   void SpreadOut(int thread);
 
-  // There are as many processors as threads.
+  // There are at least as many processors as threads.
   const bool may_spread_out_;
   // The processor on which each thread was last.
   std::unique_ptr<std::atomic<int>[]> processors_;

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <atomic>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -178,9 +177,8 @@ class Raw {
 
 class MessageSocketTest : public ::testing::Test {
  protected:
-  explicit MessageSocketTest(absl::Duration tick = absl::Seconds(1),
-                             absl::Duration lease = absl::Milliseconds(5), size_t threads = 3)
-      : loop_(*SocketLoop::Start(threads, tick, lease)) {
+  explicit MessageSocketTest(absl::Duration tick = absl::Seconds(1))
+      : loop_(*SocketLoop::Start(/*threads=*/3, tick)) {
     std::array<FileDescriptor, 2> ends = SocketPair();
     clients_ = std::move(ends[0]);
     servers_ = std::move(ends[1]);
@@ -461,74 +459,6 @@ TEST_F(MessageSocketTest, ManyStreamsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-TEST_F(MessageSocketTest, WhatCallsOfPollDoNotReadTheLoopReads) {
-  const auto client = Client();
-  Raw server(std::move(servers_));
-  server.Send(MessageKind::kReady);
-  server.Send(MessageKind::kMessage, "first");
-  client->Next();
-  for (size_t i = 2; i < 6; ++i) {
-    loop_->Poll([] { return true; });
-    server.Send(MessageKind::kMessage, "next");
-    while (client->messages() < i) loop_->Poll([] { return true; });
-  }
-}
-
-class LeaseTest : public MessageSocketTest {
- protected:
-  LeaseTest()
-      : MessageSocketTest(/*tick=*/absl::Seconds(1), /*lease=*/absl::Hours(1), /*threads=*/1) {
-    client_ = Client();
-    server_ = std::make_unique<Raw>(std::move(servers_));
-    server_->Send(MessageKind::kReady);
-    server_->Send(MessageKind::kMessage, "the first one is left to the loop");
-    client_->Next();
-    AwaitLoop();
-    // Two calls that are done begin a lease.
-    for (int i = 0; i < 2; ++i) loop_->Poll([] { return true; });
-  }
-
-  // Returns when the loop has handled what had arrived before, if it was to handle it.
-  void AwaitLoop() {
-    std::promise<void> has_run;
-    loop_->Run([&] { has_run.set_value(); });
-    has_run.get_future().wait();
-  }
-
-  std::shared_ptr<End> client_;
-  std::unique_ptr<Raw> server_;
-};
-
-TEST_F(LeaseTest, MessagesAreLeftToTheNextCall) {
-  for (size_t i = 2; i < 5; ++i) {
-    server_->Send(MessageKind::kMessage, absl::StrCat(i));
-    // Twice: the loop takes one event at a time, in any order.
-    for (int times = 0; times < 2; ++times) AwaitLoop();
-    EXPECT_EQ(client_->messages(), i - 1);
-    loop_->Poll([&] { return client_->messages() == i; });
-    EXPECT_EQ(client_->Next(), absl::StrCat(i));
-  }
-}
-
-TEST_F(LeaseTest, ACallThatIsNotDoneEndsIt) {
-  loop_->Poll([] { return false; });
-  server_->Send(MessageKind::kMessage, "last");
-  EXPECT_EQ(client_->Next(), "last");
-}
-
-TEST_F(LeaseTest, ALargeMessageIsStillWritten) {
-  const std::string large(kLarge, 'x');
-  EXPECT_FALSE(client_->Write(large));
-  EXPECT_EQ(server_->Next()->second, large);
-  client_->AwaitWritten(1);
-}
-
-TEST_F(LeaseTest, TheEndIsStillSeen) {
-  server_->Send(MessageKind::kEnd, EncodeEnd(absl::AbortedError("over")));
-  server_ = nullptr;
-  EXPECT_EQ(client_->AwaitClosed(), absl::AbortedError("over"));
 }
 
 class SilentServerTest : public MessageSocketTest {
