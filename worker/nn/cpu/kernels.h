@@ -39,8 +39,8 @@ struct CpuKernels {
                        const T* b_factor, const T* addend, T* output);
   // The largest of the pixels at `pixels`, which has `rows` x `columns` pixels of an image whose
   // rows have `row_step` numbers, and its index in the image if the first pixel has index `first`;
-  // both for each channel. The first of several that are equal counts, and NaN is larger than a
-  // number.
+  // both for each channel. The first of several that are equal counts. NaN is larger than a number,
+  // and the last of several counts.
   void (*max_pixel)(int64_t rows, int64_t columns, int64_t channels, int64_t row_step,
                     int32_t first, const T* pixels, T* largest, int32_t* indices);
   // gradient += factor * values; returns the sum of the squares of `values`
