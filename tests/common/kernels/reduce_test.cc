@@ -80,24 +80,45 @@ TEST(ReduceTest, HasTheBitsOfThePlainLoopOnEveryTarget) {
 TEST(ReduceTest, HasTheBitsOfThePlainLoopWhereResultsGoPastTheCaches) {
   std::mt19937_64 random(kSeed);
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kBF16}) {
-    for (const size_t count : {size_t{65'536}, size_t{150'007}}) {
-      const Contributions inputs(dtype, 3, count, false, random);
-      Bytes want(count * SizeOf(dtype), 0);
-      reference::Reduce(dtype, Reduction::kSum, inputs.sources, count, want.data());
-      for (const size_t misaligned : {0, 4}) {
-        SCOPED_TRACE(
-            absl::StrCat(NameOf(dtype), " x ", count, " to ", misaligned, ", seed ", kSeed));
-        OnEveryTarget([&] {
-          AlignedBuffer out(want.size() + 64);
-          std::memset(out.data(), 3, out.size());
-          Reduce(dtype, Reduction::kSum, inputs.sources, count, out.data() + misaligned);
-          EXPECT_TRUE(SameBits(dtype, out.data() + misaligned, want.data(), count));
-          for (size_t i = misaligned + want.size(); i < out.size(); ++i) {
-            ASSERT_EQ(out.data()[i], std::byte{3}) << "written beyond the end, at " << i;
-          }
-        });
+    for (const size_t members : {1, 3}) {
+      for (const size_t count : {size_t{65'536}, size_t{150'007}}) {
+        const Contributions inputs(dtype, members, count, false, random);
+        Bytes want(count * SizeOf(dtype), 0);
+        reference::Reduce(dtype, Reduction::kSum, inputs.sources, count, want.data());
+        for (const size_t misaligned : {0, 4}) {
+          SCOPED_TRACE(absl::StrCat(NameOf(dtype), " x ", count, " of ", members, " to ",
+                                    misaligned, ", seed ", kSeed));
+          OnEveryTarget([&] {
+            AlignedBuffer out(want.size() + 64);
+            std::memset(out.data(), 3, out.size());
+            Reduce(dtype, Reduction::kSum, inputs.sources, count, out.data() + misaligned);
+            EXPECT_TRUE(SameBits(dtype, out.data() + misaligned, want.data(), count));
+            for (size_t i = misaligned + want.size(); i < out.size(); ++i) {
+              ASSERT_EQ(out.data()[i], std::byte{3}) << "written beyond the end, at " << i;
+            }
+          });
+        }
       }
     }
+  }
+}
+
+TEST(ReduceTest, ChecksEachBlockOfASingleContribution) {
+  constexpr size_t kCount = 150'007;
+  std::vector<float> in(kCount, 1.5f);
+  std::vector<float> out(kCount);
+  const auto* const from = reinterpret_cast<const std::byte*>(in.data());
+  auto* const to = reinterpret_cast<std::byte*>(out.data());
+  const auto is_finite = [&](std::byte* into) {
+    return ReduceFinite(DType::kF32, Reduction::kAverage, {{from}}, kCount, into);
+  };
+  EXPECT_TRUE(is_finite(to));
+  for (const size_t at : {size_t{0}, size_t{2047}, size_t{2048}, kCount - 1}) {
+    in[at] = std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(is_finite(to)) << "at " << at;
+    EXPECT_EQ(std::memcmp(out.data(), in.data(), kCount * sizeof(float)), 0);
+    EXPECT_FALSE(is_finite(reinterpret_cast<std::byte*>(in.data()))) << "in place, at " << at;
+    in[at] = 1.5f;
   }
 }
 
