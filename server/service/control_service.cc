@@ -73,13 +73,13 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
  public:
   JoinStream(std::unique_ptr<StreamCall> call, const grpc::CallbackServerContext& context,
              StreamDeadlines& deadlines, ControlThreads& threads, Coordinator& coordinator,
-             Access& access, SerializedPlans& plans, StreamCount& members, EventLog& events)
+             Access& access, SerializedSignals& serialized, StreamCount& members, EventLog& events)
       : SignalStream(std::move(call), deadlines,
                      std::make_shared<UnreadBytes>(kMaxUnreadByWorker, kPauseWorkerAt), &threads),
         coordinator_(coordinator),
         access_(access),
         caller_(CallerOf(context)),
-        plans_(plans),
+        serialized_(serialized),
         members_(members),
         events_(events),
         peer_host_(HostOfPeer(context.peer())) {
@@ -88,20 +88,20 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 
   void Send(Generation generation, const JobSignal::Kind& signal) override {
     if (const auto* registered = std::get_if<Registered>(&signal)) {
-      return Enqueue(plans_.Answer(generation, *registered));
+      return Enqueue(serialized_.Answer(generation, *registered));
     }
-    v1::JobSignal message = syncgrads::ToProto(generation, signal);
-    if (message.has_epoch()) {
-      for (v1::Member& member : *message.mutable_epoch()->mutable_members()) {
-        member.clear_secret_hash();
-      }
+    if (const auto* epoch = std::get_if<Epoch>(&signal)) {
+      return SendEpoch(generation, std::make_shared<const Epoch>(*epoch));
     }
-    SendSignal(message);
+    SendSignal(syncgrads::ToProto(generation, signal));
     if (const auto* expelled = std::get_if<Expelled>(&signal)) {
       FinishAfterSending(ToGrpc(expelled->reason));
     } else if (std::holds_alternative<Farewell>(signal)) {
       FinishAfterSending(grpc::Status::OK);
     }
+  }
+  void SendEpoch(Generation generation, const std::shared_ptr<const Epoch>& epoch) override {
+    Enqueue(serialized_.Begin(generation, epoch));
   }
   bool shares_memory() const override { return shares_memory_; }
   bool has_unread() const override { return HasUnread(); }
@@ -156,14 +156,14 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   void OnOver() override {
     if (!member_.has_value()) return;
     coordinator_.LinkBroken(*member_, this);
-    plans_.Prune();
+    serialized_.Prune();
     members_.Ended();
   }
 
   Coordinator& coordinator_;
   Access& access_;
   Caller caller_;  // used by OnMessage only
-  SerializedPlans& plans_;
+  SerializedSignals& serialized_;
   StreamCount& members_;
   EventLog& events_;
   const std::string peer_host_;
@@ -269,7 +269,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
   auto call = std::make_unique<GrpcStreamCall>(context);
   GrpcStreamCall* const reactor = call.get();
   std::make_shared<JoinStream>(std::move(call), *context, deadlines_, threads_, *coordinator_,
-                               access_, plans_, members_, events_)
+                               access_, serialized_, members_, events_)
       ->Start();
   return reactor;
 }

@@ -12,7 +12,7 @@
 #include "server/core/coordinator/coordinator.h"
 #include "server/service/control_threads.h"
 #include "server/service/event_log.h"
-#include "server/service/serialized_plans.h"
+#include "server/service/serialized_signals.h"
 #include "server/service/server_loads.h"
 #include "server/service/stream_count.h"
 #include "server/service/stream_deadlines.h"
@@ -57,7 +57,7 @@ class ControlService
   Tracing& tracing_;
   ServerLoads& loads_;
   EventLog& events_;
-  SerializedPlans plans_;
+  SerializedSignals serialized_;
   StreamCount members_;     // Join streams whose worker was admitted
   ControlThreads threads_;  // destroyed first: they use the others
 };

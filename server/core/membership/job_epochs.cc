@@ -33,18 +33,18 @@ void JobEpochs::Restore(const PlanChange& change) {
 }
 
 void JobEpochs::FinishRestore() {
-  for (const Member& member : present_.members) {
+  for (const Member& member : present().members) {
     members_.SendWhenApplied(sequence_, member.id, present_);
   }
 }
 
 bool JobEpochs::AnyGone() const {
-  return std::any_of(present_.members.begin(), present_.members.end(),
+  return std::any_of(present().members.begin(), present().members.end(),
                      [this](const Member& member) { return members_.Find(member.id) == nullptr; });
 }
 
 bool JobEpochs::IsOutdated() const {
-  return std::any_of(present_.members.begin(), present_.members.end(), [this](const Member& one) {
+  return std::any_of(present().members.begin(), present().members.end(), [this](const Member& one) {
     const JobMember* const member = members_.FindKnown(one.id);
     if (member == nullptr || !member->gone) return false;
     // A job that is not elastic keeps its epoch when a member leaves gracefully.
@@ -107,6 +107,8 @@ bool JobEpochs::Waits(const JobMember& member) const {
 void JobEpochs::SendReason(MemberId id) {
   const JobMember* const member = members_.Find(id);
   if (member == nullptr || plan_.closed()) return;
+  // While a job runs, newcomers wait. To find the reason takes a look at all members.
+  if (has_begun() && !is_proposed() && !IsNewcomer(id)) return;
   FindReason();
   if (Waits(*member)) members_.SendReason(id, Waiting{reason_.text}, reason_.number);
 }
@@ -175,7 +177,7 @@ std::vector<const JobMember*> JobEpochs::Next() const {
 
 void JobEpochs::Propose() {
   const uint64_t sequence =
-      plan_.Append(EpochProposed{present_.number + 1, WhatIsMissing(Next().size())});
+      plan_.Append(EpochProposed{present().number + 1, WhatIsMissing(Next().size())});
   proposal_.emplace(sequence, dependencies_.log.size());
 }
 
@@ -203,7 +205,7 @@ JobEpochs::Outcome JobEpochs::FinishProposal(absl::FunctionRef<void(Epoch&)> com
   }
   held_for_.clear();
   Epoch epoch;
-  epoch.number = present_.number + 1;
+  epoch.number = present().number + 1;
   epoch.first_rounds = proposal_->FirstRounds();
   complete(epoch);
   proposal_.reset();
@@ -214,7 +216,7 @@ JobEpochs::Outcome JobEpochs::FinishProposal(absl::FunctionRef<void(Epoch&)> com
   }
   if (job_.is_elastic()) {
     std::optional<Handover> handover =
-        holders_.PlanHandover(ids, present_, epoch.first_rounds, dependencies_.clock.Now());
+        holders_.PlanHandover(ids, present(), epoch.first_rounds, dependencies_.clock.Now());
     if (!handover.has_value()) return Outcome::kStateLost;
     if (!handover->to.empty()) epoch.handover = std::move(handover);
   }
@@ -225,9 +227,9 @@ JobEpochs::Outcome JobEpochs::FinishProposal(absl::FunctionRef<void(Epoch&)> com
 void JobEpochs::SetPresent(Epoch epoch) {
   if (has_begun()) earlier_.push_back(std::move(present_));
   if (earlier_.size() > JobPlan::kEarlierEpochs) earlier_.pop_front();
-  present_ = std::move(epoch);
+  present_ = std::make_shared<const Epoch>(std::move(epoch));
   present_ids_.clear();
-  for (const Member& member : present_.members) present_ids_.push_back(member.id);
+  for (const Member& member : present().members) present_ids_.push_back(member.id);
   std::sort(present_ids_.begin(), present_ids_.end());
 }
 
@@ -240,21 +242,21 @@ void JobEpochs::Begin(Epoch epoch) {
        .text = absl::StrCat(job_.Quoted(), ": epoch ", epoch.number, " of ", epoch.members.size(),
                             " workers: ", names)});
   SetPresent(std::move(epoch));
-  sequence_ = plan_.Append(present_);
-  for (const Member& member : present_.members) {
+  sequence_ = plan_.Append(present());
+  for (const Member& member : present().members) {
     members_.SendWhenApplied(sequence_, member.id, present_);
   }
-  for (MemberId removed : members_.RemoveGone(present_)) holders_.Forget(removed);
+  for (MemberId removed : members_.RemoveGone(present())) holders_.Forget(removed);
 }
 
 void JobEpochs::SendEarlier(const JobMember& member) const {
-  for (const Epoch& epoch : earlier_) {
-    if (epoch.Has(member.member.id)) members_.Send(member, epoch);
+  for (const std::shared_ptr<const Epoch>& epoch : earlier_) {
+    if (epoch->Has(member.member.id)) members_.Send(member, epoch);
   }
 }
 
 bool JobEpochs::SendPresent(const JobMember& member) const {
-  if (!present_.Has(member.member.id) || plan_.applied() < sequence_) return false;
+  if (IsNewcomer(member.member.id) || plan_.applied() < sequence_) return false;
   members_.Send(member, present_);
   return true;
 }

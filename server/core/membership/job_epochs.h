@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,8 +47,8 @@ class JobEpochs {
   void FinishRestore();
 
   // The present epoch; empty before the first one.
-  const Epoch& present() const { return present_; }
-  bool has_begun() const { return present_.number != 0; }
+  const Epoch& present() const { return *present_; }
+  bool has_begun() const { return present().number != 0; }
   // The number of the change that began the present epoch.
   uint64_t sequence() const { return sequence_; }
   bool is_proposed() const { return proposal_.has_value(); }
@@ -130,13 +131,14 @@ class JobEpochs {
   JobPlan& plan_;
   JobMembers& members_;
   StateHolders& holders_;
-  Epoch present_;
+  // Shared with the signals that wait or are sent: each has the names of all members.
+  std::shared_ptr<const Epoch> present_ = std::make_shared<const Epoch>();
   // The members of `present_`, sorted.
   std::vector<MemberId> present_ids_;
   // The number of the change that began `present_`.
   uint64_t sequence_ = 0;
   // The epochs before `present_`, oldest first: as many as a disconnected member may have missed.
-  std::deque<Epoch> earlier_;
+  std::deque<std::shared_ptr<const Epoch>> earlier_;
   std::optional<EpochProposal> proposal_;
   // The reason why the proposed epoch waits, if it was logged; otherwise empty.
   std::string held_for_;

@@ -29,6 +29,10 @@ class FakeMember : public MemberLink {
     generations.push_back(generation);
     signals.push_back(signal);
   }
+  void SendEpoch(Generation generation, const std::shared_ptr<const Epoch>& epoch) override {
+    epochs.push_back(epoch.get());
+    MemberLink::SendEpoch(generation, epoch);
+  }
   bool has_unread() const override { return unread; }
   template <typename Kind>
   std::vector<Kind> All() const {
@@ -51,6 +55,7 @@ class FakeMember : public MemberLink {
 
   std::vector<Generation> generations;
   std::vector<JobSignal::Kind> signals;
+  std::vector<const Epoch*> epochs;  // those among the signals
   // The member has not read the signals.
   bool unread = false;
 };

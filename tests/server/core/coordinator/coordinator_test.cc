@@ -118,6 +118,16 @@ TEST_F(CoordinatorTest, TakesAMemberBackOnANewStream) {
   EXPECT_EQ(b.link->Last<Epoch>().number, 1u);
 }
 
+TEST_F(CoordinatorTest, AllMembersAreSentOneEpochObject) {
+  const Joined a = Join("a", 2, 0), b = Join("b", 2, 1);
+  ASSERT_EQ(a.link->epochs.size(), 1u);
+  EXPECT_EQ(b.link->epochs, a.link->epochs);
+  coordinator_.LinkBroken(*b.key, b.link.get());
+  const Joined back = Rejoin(b);
+  EXPECT_EQ(back.link->epochs, a.link->epochs);
+  EXPECT_EQ(back.link->Count<Waiting>(), 0u);
+}
+
 TEST_F(CoordinatorTest, AWorkerThatDiedBeforeTheStartIsSuperseded) {
   const Joined first = Join("a", 2);
   coordinator_.LinkBroken(*first.key, first.link.get());
