@@ -86,6 +86,8 @@ class LockedFile {
 
   // Whether this process has the lock.
   bool TryLock() const { return flock(file_.get(), LOCK_EX | LOCK_NB) == 0; }
+  // Gives the lock up for all processes that have it.
+  void Unlock() const { flock(file_.get(), LOCK_UN); }
   // Whether this process has got the lock before MonotonicNow() is `deadline`.
   bool LockUntil(absl::Time deadline) const {
     while (!TryLock()) {
@@ -129,6 +131,8 @@ void RunRecorder(const RecorderOptions& options, const std::function<Caller()>& 
     to_parent = FileDescriptor();
   });
   if (to_parent.valid()) {
+    // The next `start` may come before this process has ended.
+    file.Unlock();
     WriteAll(to_parent.get(), LineOf(summary.status()));
   } else if (summary.ok()) {
     file.Write(absl::StrCat(LineOf(CheckComplete(*summary)), JsonOf(*summary), TextOf(*summary)));

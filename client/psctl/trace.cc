@@ -15,6 +15,7 @@
 #include "client/psctl/admin.h"
 #include "client/psctl/cluster_query.h"
 #include "client/psctl/timeline.h"
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -47,10 +48,13 @@ class ServerTrace {
       changed_.NotifyAll();
     });
   }
-  // Waits until the server records. Returns why it does not.
-  absl::Status AwaitBegun() {
+  // Waits until the server records, but no longer than until MonotonicNow() is `deadline`. Returns
+  // why it does not record.
+  absl::Status AwaitBegun(absl::Time deadline) {
     MutexLock lock(mutex_);
-    while (!begun_ && !status_.has_value()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
+    while (!begun_ && !status_.has_value()) {
+      if (!changed_.WaitUntil(mutex_, deadline)) return absl::DeadlineExceededError("no answer");
+    }
     return begun_ ? absl::OkStatus() : *status_;
   }
   // Waits until everything has been read. Then nobody else uses this object.
@@ -157,12 +161,18 @@ absl::Status Record(Servers& servers, absl::Duration length, Timeline& timeline,
                     const std::function<void(const std::string&)>& on_begun) {
   ServerTrace& first = *servers.traces[0];
   first.Start(length);
-  if (const absl::Status begun = first.AwaitBegun(); !begun.ok()) {
+  if (const absl::Status begun = first.AwaitBegun(absl::InfiniteFuture()); !begun.ok()) {
     first.Finish().IgnoreError();
     return begun;
   }
-  on_begun(servers.job);
   for (size_t i = 1; i < servers.traces.size(); ++i) servers.traces[i]->Start(length);
+  // `psctl trace stop` ends what is being recorded when it comes. So nobody is told of the
+  // recording before all servers record, except those that do not answer.
+  const absl::Time deadline = MonotonicNow() + kPatienceWithEach;
+  for (size_t i = 1; i < servers.traces.size(); ++i) {
+    servers.traces[i]->AwaitBegun(deadline).IgnoreError();
+  }
+  on_begun(servers.job);
   for (const std::string& line : servers.silent) timeline.AddMissing(line);
   for (const std::unique_ptr<ServerTrace>& server : servers.traces) {
     const absl::Status read = server->Finish();
