@@ -135,14 +135,15 @@ absl::Status CheckNorms(const GroupSpec& spec) {
 absl::Status CheckSchedule(const GroupSpec& spec) {
   if (spec.schedule == RateSchedule()) return absl::OkStatus();
   const std::string group = absl::StrCat("group \"", spec.name, "\"");
+  // First, because the other message has the whole schedule.
+  const absl::Status valid = Validate(spec.schedule);
+  if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat(group, ": ", valid.message()));
   if (!std::holds_alternative<Optimizer>(spec.rule)) {
     return absl::InvalidArgumentError(
         absl::StrCat(group, " has the ", ToString(spec.schedule), " and the rule ",
                      ToString(spec.rule), "; a schedule needs an optimizer on the servers"));
   }
-  const absl::Status valid = Validate(spec.schedule);
-  if (valid.ok()) return valid;
-  return absl::InvalidArgumentError(absl::StrCat(group, ": ", valid.message()));
+  return absl::OkStatus();
 }
 
 absl::Status CheckFactors(const GroupSpec& spec) {

@@ -85,9 +85,10 @@ constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 // How often the quota of received messages is adapted to the open jobs.
 constexpr absl::Duration kQuotaInterval = absl::Seconds(1);
 
-// The limit of streams on one connection. A client opens three streams, and all clients of one
-// process may share a connection.
-constexpr int kMaxStreams = 2000;
+// The limit of streams on one connection, each of which takes up to 17 KiB before anything is known
+// of the peer. Our clients have connections of their own; a member has at most
+// Presence::kMaxStreams data streams.
+constexpr int kMaxStreams = 200;
 // How long a server that ends waits until its members have been sent the reason. A member that has
 // stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);

@@ -10,6 +10,8 @@ namespace syncgrads {
 namespace {
 
 constexpr double kPi = 3.141592653589793;
+// A server looks at all milestones for each tensor of a push.
+constexpr size_t kMostMilestones = 1000;
 
 double Factor(std::monostate, uint64_t) { return 1; }
 
@@ -42,6 +44,11 @@ std::string Text(const CosineDecay& decay) {
 absl::Status Check(std::monostate) { return absl::OkStatus(); }
 
 absl::Status Check(const StepDecay& decay) {
+  if (decay.milestones.size() > kMostMilestones) {
+    return absl::InvalidArgumentError(absl::StrCat("a schedule has ", decay.milestones.size(),
+                                                   " milestones, must have at most ",
+                                                   kMostMilestones));
+  }
   const double last = std::pow(decay.factor, static_cast<double>(decay.milestones.size()));
   if (decay.factor > 0 && std::isfinite(decay.factor) && std::isfinite(last)) {
     return absl::OkStatus();

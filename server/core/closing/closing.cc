@@ -149,7 +149,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
       old_slots[i] = previous.optimizer[i].data() + offset;
       new_slots[i] = out.optimizer[i].data() + offset;
     }
-    ApplyUpdate(rule, chunk.dtype, previous.updates[span] + 1, averaged, elements,
+    ApplyUpdate(rule, chunk.dtype, OneMoreThan(previous.updates[span]), averaged, elements,
                 previous.values.data() + offset, out.values.data() + offset, old_slots, new_slots);
   };
 
@@ -183,7 +183,7 @@ Closed CloseUpdate(const Chunk& chunk, const ScheduledOptimizer& optimizer,
       });
   closed.finite = finite;
   for (size_t s = 0; s < chunk.spans.size(); ++s) {
-    out.updates[s] = previous.updates[s] + (closed.counts[s] > 0 ? 1 : 0);
+    out.updates[s] = closed.counts[s] > 0 ? OneMoreThan(previous.updates[s]) : previous.updates[s];
   }
   return closed;
 }

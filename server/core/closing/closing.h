@@ -43,6 +43,12 @@ struct Closed {
   bool finite = true;
 };
 
+// Returns the number of updates after one more. The first contribution to a group may set any
+// number (see CloseInitial), so the number does not grow past the largest one.
+inline uint64_t OneMoreThan(uint64_t updates) {
+  return updates == ~uint64_t{0} ? updates : updates + 1;
+}
+
 // Returns true if any span has a contributor.
 bool AnybodyContributed(const std::vector<uint32_t>& counts);
 

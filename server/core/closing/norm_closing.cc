@@ -40,9 +40,9 @@ std::vector<SquareSums> SumSpans(const Chunk& chunk, const ScheduledOptimizer& o
       sums[s].change = SumOfSquares(chunk.dtype, gradient, span.elements);
     } else {
       const uint64_t updates = previous.updates[s];
-      sums[s] =
-          SumSquares(optimizer.After(span.tensor, updates), chunk.dtype, updates + 1, gradient,
-                     span.elements, previous.values.data() + offset, SlotsAt(previous, offset));
+      sums[s] = SumSquares(optimizer.After(span.tensor, updates), chunk.dtype, OneMoreThan(updates),
+                           gradient, span.elements, previous.values.data() + offset,
+                           SlotsAt(previous, offset));
     }
   }
   return sums;
@@ -60,7 +60,7 @@ void ApplyAveraged(const Chunk& chunk, const ScheduledOptimizer& optimizer,
     const size_t offset = span.chunk_offset * SizeOf(chunk.dtype);
     const size_t bytes = span.elements * SizeOf(chunk.dtype);
     std::byte* const values = out.values.data() + offset;
-    out.updates[s] = previous.updates[s] + (counts[s] > 0 ? 1 : 0);
+    out.updates[s] = counts[s] > 0 ? OneMoreThan(previous.updates[s]) : previous.updates[s];
     if (counts[s] == 0) {
       std::memcpy(values, previous.values.data() + offset, bytes);
       for (size_t i = 0; i < out.optimizer.size(); ++i) {

@@ -56,6 +56,10 @@ TEST(ValidateTest, ValuesOutOfTheirRangeAreNamed) {
     ExpectError(Validate(RateSchedule{.decay = StepDecay{{1, 2}, factor}}),
                 absl::StatusCode::kInvalidArgument, {"factor", "2 milestones"});
   }
+  const std::vector<uint64_t> most(1000, 1), too_many(1001, 1);
+  EXPECT_TRUE(Validate(RateSchedule{.decay = StepDecay{most, 1}}).ok());
+  ExpectError(Validate(RateSchedule{.decay = StepDecay{too_many, 1}}),
+              absl::StatusCode::kInvalidArgument, {"1001 milestones", "at most 1000"});
   ExpectError(Validate(RateSchedule{.decay = CosineDecay{0}}), absl::StatusCode::kInvalidArgument,
               {"cycle_steps"});
   for (const double wrong : {-0.1, 1.1, nan}) {

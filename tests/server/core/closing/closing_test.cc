@@ -380,6 +380,27 @@ TEST(CloseUpdateTest, EachSpanFollowsTheScheduleByItsOwnUpdates) {
   EXPECT_EQ(close(Of(PayloadOf(text({1, 1, 1})))), text({8, 8.5, 8}));
 }
 
+TEST(CloseUpdateTest, TheLargestNumberOfUpdatesStaysWhatItIs) {
+  const uint64_t largest = ~uint64_t{0};
+  for (const Optimizer& optimizer : EveryOptimizer()) {
+    const GroupPlan plan = ThreeSpans(DType::kF32, optimizer, {1, 1, 1});
+    const Chunk& chunk = OnlyChunk(plan);
+    const std::vector<float> ones(3, 1);
+    // Parameters, slots, and the numbers of updates.
+    std::string initial;
+    for (int i = 0; i <= SlotCount(optimizer); ++i) initial += BytesOf(ones);
+    initial += BytesOf(std::vector<uint64_t>{largest, largest - 1, 7});
+    std::unique_ptr<Slot> slot = SlotFor(chunk, SlotCount(optimizer));
+    CloseInitial(chunk, SeatedOf({Of(PayloadOf(initial))}), *slot);
+    for (int round = 0; round < 2; ++round) {
+      std::unique_ptr<Slot> next = SlotFor(chunk, SlotCount(optimizer));
+      CloseUpdate(chunk, optimizer, SeatedOf({Of(PayloadOf(BytesOf(ones)))}), *slot, *next);
+      slot = std::move(next);
+    }
+    EXPECT_EQ(slot->updates, (std::vector<uint64_t>{largest, largest, 9}));
+  }
+}
+
 TEST(CloseUpdateTest, EachTensorHasItsOwnFactors) {
   const Optimizer sgd = Sgd{.learning_rate = 1, .weight_decay = 0.5};
   const TensorFactors factors[] = {
