@@ -15,10 +15,6 @@ namespace syncgrads {
 //     detection is on by default if Abseil was compiled with assertions, as in Debian.
 void SetUpProcess();
 
-// Returns the freed memory that the process has kept to the kernel. It takes milliseconds, and
-// later allocations take page faults, so it is called after a job, not during one. Thread-safe.
-void GiveBackFreedMemory();
-
 // Raises the limit of open file descriptors to the hard limit. For servers: many systems have a
 // default of 1024, which connections use up quickly. If this fails, the limit stays as it is.
 void RaiseDescriptorLimit();

@@ -113,6 +113,10 @@ struct Welcome {
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
+// An epoch begins. It has the names of all members, so all holders share it.
+struct EpochBegun {
+  std::shared_ptr<const Epoch> epoch;
+};
 // Answers a registration. A plan can have 100,000 tensors, so all holders share it.
 struct Registered {
   uint64_t request = 0;
@@ -162,7 +166,7 @@ struct Farewell {
   friend bool operator==(const Farewell&, const Farewell&) = default;
 };
 struct JobSignal {
-  using Kind = std::variant<Welcome, Epoch, Registered, Done, Refused, Waiting, Expelled,
+  using Kind = std::variant<Welcome, EpochBegun, Registered, Done, Refused, Waiting, Expelled,
                             CheckpointRequested, TraceRequested, Farewell>;
 
   Generation generation{};

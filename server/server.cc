@@ -28,7 +28,6 @@
 #include "common/net/congestion_control.h"
 #include "common/net/listening_sockets.h"
 #include "common/net/strangers.h"
-#include "common/process_setup.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/refuse_compressed.h"
@@ -61,6 +60,7 @@
 #include "server/service/tracing.h"
 #include "server/service/unary_answers.h"
 #include "server/state/state_directory.h"
+#include "third_party/jemalloc/purge.h"
 
 namespace syncgrads::server {
 namespace {
@@ -82,12 +82,9 @@ constexpr char kReadyService[] = "ready";
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
-// How often the quota of received messages is adapted to the open jobs.
-constexpr absl::Duration kQuotaInterval = absl::Seconds(1);
-
-// The limit of streams on one connection, each of which takes up to 17 KiB before anything is known
-// of the peer. Our clients have connections of their own; a member has at most
-// Presence::kMaxStreams data streams.
+// The limit of streams on one connection. It does not bind a peer that never acknowledges HTTP/2's
+// settings (StreamDeadlines::kMostStreams). Our clients have connections of their own; a member has
+// at most Presence::kMaxStreams data streams.
 constexpr int kMaxStreams = 200;
 // How long a server that ends waits until its members have been sent the reason. A member that has
 // stopped, or is unreachable, does not get it.
@@ -537,7 +534,7 @@ class GrpcServer : public Server {
 
   void Tick() {
     MutexLock lock(mutex_);
-    absl::Time next_quota = MonotonicNow() + kQuotaInterval;
+    absl::Time next_second = MonotonicNow() + absl::Seconds(1);
     absl::Time next = MonotonicNow() + kTick;
     while (!stopping_) {
       changed_.WaitUntil(mutex_, next);
@@ -548,30 +545,24 @@ class GrpcServer : public Server {
       if (coordinator_ != nullptr) coordinator_->Tick();
       if (follower_ != nullptr) follower_->Tick();
       newcomer_pollers_.Tick();
-      TrimMemory(deadlines_.Tick());
+      deadlines_.Tick();
+      GiveBackMemoryOfJobs();
       jobs_.ReportAlerts();
       if (recovery_ != nullptr) recovery_->duration();
       ReportReadiness();
-      if (MonotonicNow() >= next_quota) {
+      if (MonotonicNow() >= next_second) {
         message_quota_.Fit(jobs_.MemoryBytes());
         events_.ReportLeftOut();
-        next_quota = MonotonicNow() + kQuotaInterval;
+        next_second = MonotonicNow() + absl::Seconds(1);
       }
       mutex_.Lock();
     }
   }
 
-  // Returns freed memory to the kernel. After a job has closed: at once, and a second time when the
-  // job's streams have ended, for which they have `hello_timeout`. After streams were cut: a second
-  // later. A stream that has not sent its hello may have received most of a large message.
-  void TrimMemory(bool streams_were_cut) {
+  // After a job has closed: the next job may need its memory at once.
+  void GiveBackMemoryOfJobs() {
     const size_t open_jobs = jobs_.All().size();
-    const bool closed = std::exchange(open_jobs_, open_jobs) > open_jobs;
-    const absl::Time now = MonotonicNow();
-    if (streams_were_cut) trim_again_ = std::min(trim_again_, now + absl::Seconds(1));
-    if (!closed && now < trim_again_) return;
-    GiveBackFreedMemory();
-    trim_again_ = closed ? now + options_.hello_timeout + absl::Seconds(1) : absl::InfiniteFuture();
+    if (std::exchange(open_jobs_, open_jobs) > open_jobs) PurgeFreedMemory();
   }
 
   const ServerOptions options_;
@@ -604,7 +595,6 @@ class GrpcServer : public Server {
   // Used by the ticker thread only, once that runs.
   MessageQuota message_quota_;
   size_t open_jobs_ = 0;
-  absl::Time trim_again_ = absl::InfiniteFuture();
   mutable std::atomic<uint64_t> available_memory_{0};
   std::unique_ptr<Coordinator> coordinator_;
   // The thread on which server 0 applies its own plan. Finished before anything above is

@@ -158,15 +158,16 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     OnWelcome(stream, signal.generation, std::move(*welcome));
     return;
   }
-  if (auto* epoch = std::get_if<Epoch>(&signal.kind)) {
+  if (auto* begun = std::get_if<EpochBegun>(&signal.kind)) {
     if (!known) return;
-    if (const absl::Status valid = CheckEpoch(*epoch); !valid.ok()) {
+    const Epoch& epoch = *begun->epoch;
+    if (const absl::Status valid = CheckEpoch(epoch); !valid.ok()) {
       Over(absl::InvalidArgumentError(absl::StrCat("the coordinator at ", options_.coordinator,
-                                                   " has sent an invalid epoch ", epoch->number,
+                                                   " has sent an invalid epoch ", epoch.number,
                                                    ": ", valid.message())));
       return;
     }
-    events_.OnEpoch(*epoch);
+    events_.OnEpoch(epoch);
     MutexLock lock(mutex_);
     has_epoch_ = true;
     changed_.NotifyAll();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/contract/milliseconds.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -69,7 +70,7 @@ Policy FromProto(const v1::Policy& proto) {
     case v1::Policy::kQuorum: {
       Quorum quorum;
       quorum.least = proto.quorum().least();
-      quorum.grace = absl::Milliseconds(proto.quorum().grace_ms());
+      quorum.grace = MillisecondsFromWire(proto.quorum().grace_ms());
       if (proto.quorum().kept() != 0) quorum.kept = proto.quorum().kept();
       return quorum;
     }

@@ -1,6 +1,7 @@
 #include "common/contract/round_wait.h"
 
 #include "absl/time/time.h"
+#include "common/contract/milliseconds.h"
 #include "common/ids.h"
 
 namespace syncgrads {
@@ -37,7 +38,7 @@ RoundWait FromProto(const v1::RoundWait& proto) {
     wait.missing.push_back(
         {MemberId{member.member()}, member.name(), absl::Milliseconds(member.silent_ms())});
   }
-  wait.open_for = absl::Milliseconds(proto.open_ms());
+  wait.open_for = MillisecondsFromWire(proto.open_ms());
   wait.held_for = proto.held_for();
   return wait;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
 #include "common/contract/figures.h"
+#include "common/contract/milliseconds.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -72,7 +73,7 @@ struct JobSignalWriter {
     proto.set_lease_ms(absl::ToInt64Milliseconds(welcome.lease));
     proto.set_stream_grace_ms(absl::ToInt64Milliseconds(welcome.stream_grace));
   }
-  void operator()(const Epoch& epoch) const { *out.mutable_epoch() = ToProto(epoch); }
+  void operator()(const EpochBegun& begun) const { *out.mutable_epoch() = ToProto(*begun.epoch); }
   void operator()(const Registered& registered) const {
     out.mutable_registered()->set_request(registered.request);
     *out.mutable_registered()->mutable_plan() = ToProto(*registered.plan);
@@ -135,7 +136,7 @@ absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto
       }
       return FromProto(proto.welcome());
     case v1::JobSignal::kEpoch:
-      return syncgrads::FromProto(proto.epoch());
+      return EpochBegun{std::make_shared<const Epoch>(syncgrads::FromProto(proto.epoch()))};
     case v1::JobSignal::kRegistered: {
       SYNCGRADS_ASSIGN_OR_RETURN(GroupPlan plan, syncgrads::FromProto(proto.registered().plan()));
       return Registered{proto.registered().request(),
@@ -195,7 +196,7 @@ Hello FromProto(const v1::Hello& proto) {
   hello.generation = Generation{proto.generation()};
   hello.max_workers = proto.max_workers();
   hello.min_workers = proto.min_workers();
-  hello.step_timeout = absl::Milliseconds(proto.step_timeout_ms());
+  hello.step_timeout = MillisecondsFromWire(proto.step_timeout_ms());
   hello.only_running = proto.only_running();
   hello.host_id = proto.host_id();
   hello.member_secret = proto.member_secret();

@@ -90,8 +90,8 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     if (const auto* registered = std::get_if<Registered>(&signal)) {
       return Enqueue(serialized_.Answer(generation, *registered));
     }
-    if (const auto* epoch = std::get_if<Epoch>(&signal)) {
-      return SendEpoch(generation, std::make_shared<const Epoch>(*epoch));
+    if (const auto* begun = std::get_if<EpochBegun>(&signal)) {
+      return Enqueue(serialized_.Begin(generation, *begun));
     }
     SendSignal(syncgrads::ToProto(generation, signal));
     if (const auto* expelled = std::get_if<Expelled>(&signal)) {
@@ -99,9 +99,6 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     } else if (std::holds_alternative<Farewell>(signal)) {
       FinishAfterSending(grpc::Status::OK);
     }
-  }
-  void SendEpoch(Generation generation, const std::shared_ptr<const Epoch>& epoch) override {
-    Enqueue(serialized_.Begin(generation, epoch));
   }
   bool shares_memory() const override { return shares_memory_; }
   bool has_unread() const override { return HasUnread(); }

@@ -202,7 +202,7 @@ void DuplexStream::OnDone() {
   threads_->End([self = std::move(self)] { self->OnOver(); });
 }
 
-void DuplexStream::OnTimeout(absl::Duration timeout) {
+void DuplexStream::OnTimeout(absl::Duration time) {
   std::optional<grpc::Status> end;
   {
     MutexLock lock(mutex_);
@@ -211,7 +211,7 @@ void DuplexStream::OnTimeout(absl::Duration timeout) {
   if (end.has_value()) return CutWith(*end);
   if (has_hello_) return;
   CutWith({grpc::StatusCode::DEADLINE_EXCEEDED,
-           absl::StrCat("no hello has arrived within ", absl::FormatDuration(timeout))});
+           absl::StrCat("no hello has arrived within ", absl::FormatDuration(time))});
 }
 
 bool DuplexStream::WriteLocked(Waiting message) {

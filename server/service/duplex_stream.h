@@ -97,7 +97,7 @@ class DuplexStream : public StreamCallEvents,
   void OnReadDone(bool ok) final;
   void OnWriteDone(bool ok) final;
   void OnDone() final;
-  void OnTimeout(absl::Duration timeout) final;
+  void OnTimeout(absl::Duration time) final;
 
   // Ends the stream with `status` when the queued messages have been sent. Does nothing if it has
   // been ended before.

@@ -83,9 +83,9 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
     StartWrite(&message_);
   }
 
-  void OnTimeout(absl::Duration timeout) override {
+  void OnTimeout(absl::Duration time) override {
     call_.Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
-                  absl::StrCat("a message was not read within ", absl::FormatDuration(timeout))});
+                  absl::StrCat("a message was not read within ", absl::FormatDuration(time))});
   }
   void OnDone() override {
     call_.Done();

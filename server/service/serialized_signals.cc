@@ -37,11 +37,10 @@ grpc::ByteBuffer SerializedSignals::Answer(Generation generation, const Register
   return Merged(head, BytesOf<GroupPlan>(registered.plan, SignalOf));
 }
 
-grpc::ByteBuffer SerializedSignals::Begin(Generation generation,
-                                          const std::shared_ptr<const Epoch>& epoch) {
+grpc::ByteBuffer SerializedSignals::Begin(Generation generation, const EpochBegun& begun) {
   v1::JobSignal head;
   head.set_generation(ToNumber(generation));
-  return Merged(head, BytesOf<Epoch>(epoch, SignalOf));
+  return Merged(head, BytesOf<Epoch>(begun.epoch, SignalOf));
 }
 
 void SerializedSignals::Prune() {

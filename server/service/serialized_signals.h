@@ -28,7 +28,7 @@ class SerializedSignals {
   grpc::ByteBuffer Answer(Generation generation, const Registered& registered);
   // Returns the serialized v1::JobSignal with an epoch, without the hashes of its members' secrets.
   // The epoch's bytes are shared by all signals that have the same epoch object.
-  grpc::ByteBuffer Begin(Generation generation, const std::shared_ptr<const Epoch>& epoch);
+  grpc::ByteBuffer Begin(Generation generation, const EpochBegun& begun);
 
   // Discards the bytes of plans and epochs that no longer exist.
   void Prune();

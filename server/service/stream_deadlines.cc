@@ -1,5 +1,7 @@
 #include "server/service/stream_deadlines.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace syncgrads::server {
@@ -16,20 +18,22 @@ void StreamDeadlines::Remove(const TimedStream* stream, absl::Time deadline) {
   streams_.erase({deadline, stream});
 }
 
-bool StreamDeadlines::Tick() {
+void StreamDeadlines::Tick() {
   const absl::Time now = clock_.Now();
-  std::vector<std::shared_ptr<TimedStream>> late;
+  std::vector<std::pair<std::shared_ptr<TimedStream>, absl::Duration>> late;
   {
     MutexLock lock(mutex_);
-    while (!streams_.empty() && streams_.begin()->first.first <= now) {
-      late.push_back(streams_.begin()->second.lock());
+    while (!streams_.empty()) {
+      const auto& [key, stream] = *streams_.begin();
+      const absl::Time deadline = key.first;
+      if (deadline > now && streams_.size() <= kMostStreams) break;
+      late.emplace_back(stream.lock(), std::min(timeout_, now - (deadline - timeout_)));
       streams_.erase(streams_.begin());
     }
   }
-  for (const std::shared_ptr<TimedStream>& stream : late) {
-    if (stream != nullptr) stream->OnTimeout(timeout_);
+  for (const auto& [stream, time] : late) {
+    if (stream != nullptr) stream->OnTimeout(time);
   }
-  return !late.empty();
 }
 
 }  // namespace syncgrads::server

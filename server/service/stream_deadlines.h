@@ -1,9 +1,12 @@
 // The deadlines of streams. A stream is called back if its peer has not sent the hello, or not
-// read the stream's end or a message of an optimizer's state, in time.
+// read the stream's end or a message of an optimizer's state, in time. The number of streams that
+// wait for their peers is limited too: a stream takes up to 17 KiB of gRPC, and a peer that never
+// acknowledges HTTP/2's settings may open any number of them.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
 #define SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <utility>
@@ -18,13 +21,16 @@ namespace syncgrads::server {
 class TimedStream {
  public:
   virtual ~TimedStream() = default;
-  // Called when `timeout` has passed since the stream was added. Called by Tick, without locks.
-  virtual void OnTimeout(absl::Duration timeout) = 0;
+  // The time of the stream's peer is over; it had `time`. Called by Tick, without locks.
+  virtual void OnTimeout(absl::Duration time) = 0;
 };
 
 // Owned by the server. Thread-safe.
 class StreamDeadlines {
  public:
+  // The maximum number of streams. If there are more, the time of the oldest ones is over.
+  static constexpr size_t kMostStreams = 4096;
+
   // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello, to
   // read a stream's end, and to read a message of an optimizer's state.
   StreamDeadlines(absl::Duration timeout, const Clock& clock) : timeout_(timeout), clock_(clock) {}
@@ -36,9 +42,8 @@ class StreamDeadlines {
   // been called.
   void Remove(const TimedStream* stream, absl::Time deadline);
 
-  // Calls OnTimeout of each stream whose deadline has passed. Returns whether there was one. To be
-  // called repeatedly, by one thread.
-  bool Tick();
+  // Calls OnTimeout of each stream whose time is over. To be called repeatedly, by one thread.
+  void Tick();
 
  private:
   const absl::Duration timeout_;

@@ -27,9 +27,9 @@ class UnaryAnswers::Call : public grpc::ServerUnaryReactor, public TimedStream {
   }
 
  private:
-  void OnTimeout(absl::Duration timeout) override {
+  void OnTimeout(absl::Duration time) override {
     call_.Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
-                  absl::StrCat("the answer was not read within ", absl::FormatDuration(timeout))});
+                  absl::StrCat("the answer was not read within ", absl::FormatDuration(time))});
   }
   void OnDone() override {
     call_.Done();

@@ -114,7 +114,7 @@ absl::Status StateDirectory::SetAside() const {
 absl::Status StateDirectory::SetAside(const std::vector<uint64_t>& groups) const {
   return MoveAside([&groups](absl::string_view name) {
     if (!absl::ConsumePrefix(&name, kGroupPrefix)) return false;
-    // A group may have further files, group-N.CHUNK.NUMBER (StateFile).
+    // A group may have a directory of further slots, group-N.further (StateFile).
     uint64_t group = 0;
     return absl::SimpleAtoi(name.substr(0, name.find('.')), &group) &&
            std::find(groups.begin(), groups.end(), group) != groups.end();
@@ -151,7 +151,7 @@ void StateDirectory::RemoveGroups() const {
       groups.push_back(entry.path());
     }
   }
-  for (const std::filesystem::path& group : groups) std::filesystem::remove(group, ignored);
+  for (const std::filesystem::path& group : groups) std::filesystem::remove_all(group, ignored);
 }
 
 }  // namespace syncgrads::server

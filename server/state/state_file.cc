@@ -1,16 +1,17 @@
 #include "server/state/state_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -163,6 +164,8 @@ StoredSlot SlotAt(const MappedFile& region, const FileMap& map, const StateLayou
   return {std::move(slot), std::nullopt};
 }
 
+std::string FurtherPath(const std::string& path) { return path + ".further"; }
+
 // The sizes of a further slot, stored in its file: they may exceed those of the group's layout.
 struct FurtherRoom {
   uint64_t value_bytes;
@@ -231,13 +234,9 @@ absl::Status StateFile::OpenFiles() {
   SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path_, *region_, layout_, kSets, map.bytes));
   MutexLock lock(mutex_);
   AddSlotsLocked();
-  const std::filesystem::path main(path_);
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(main.parent_path(), error)) {
-    const std::string name = entry.path().filename().string();
-    if (!absl::StartsWith(name, main.filename().string() + ".")) continue;
-    const std::vector<std::string> numbers =
-        absl::StrSplit(name.substr(main.filename().string().size() + 1), '.');
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(FurtherPath(path_), none)) {
+    const std::vector<std::string> numbers = absl::StrSplit(entry.path().filename().string(), '.');
     size_t position, number;
     if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &position) ||
         !absl::SimpleAtoi(numbers[1], &number) || position >= layout_.chunks.size()) {
@@ -318,15 +317,9 @@ absl::Status StateFile::Verify(size_t position) {
 }
 
 void StateFile::Remove(const std::string& path) {
-  const std::filesystem::path main(path);
   std::error_code ignored;
-  std::vector<std::filesystem::path> files = {main};
-  for (const auto& entry : std::filesystem::directory_iterator(main.parent_path(), ignored)) {
-    if (absl::StartsWith(entry.path().filename().string(), main.filename().string() + ".")) {
-      files.push_back(entry.path());
-    }
-  }
-  for (const std::filesystem::path& file : files) std::filesystem::remove(file, ignored);
+  std::filesystem::remove(path, ignored);
+  std::filesystem::remove_all(FurtherPath(path), ignored);
 }
 
 std::vector<StoredSlot> StateFile::SlotsOf(size_t position) {
@@ -341,7 +334,12 @@ absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t
                             std::max(contributors, layout_.contributors)};
   const StateLayout one = OneChunk(layout_, position, room);
   const FileMap map(one, 1);
-  const std::string path = absl::StrCat(path_, ".", position, ".", further_[position]);
+  const std::string directory = FurtherPath(path_);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::UnavailableError(
+        absl::StrCat(directory, " cannot be created: ", std::strerror(errno)));
+  }
+  const std::string path = absl::StrCat(directory, "/", position, ".", further_[position]);
   SYNCGRADS_ASSIGN_OR_RETURN(
       std::shared_ptr<const MappedFile> region,
       MappedFile::Create(path, map.bytes,

@@ -2,8 +2,8 @@
 // kernel: published rounds survive the death of the server process.
 //
 // Each chunk has two slots in the file, so that a round can be written while the round before it
-// is read. If a chunk needs more slots, each further slot lies in a file of its own beside this
-// one, "PATH.CHUNK.NUMBER", where CHUNK is the chunk's position. SlotPool deletes a further
+// is read. If a chunk needs more slots, each further slot lies in a file of its own, CHUNK.NUMBER
+// in the directory PATH.further, where CHUNK is the chunk's position. SlotPool deletes a further
 // slot's file when it has been idle for long. None of the files keeps a descriptor open.
 
 #ifndef SYNCGRADS_SERVER_STATE_STATE_FILE_H_
@@ -56,7 +56,7 @@ class StateFile : public SlotSource {
   // The size of a group's file in bytes.
   static uint64_t BytesFor(const StateLayout& layout);
 
-  // Creates the file, without published rounds. Deletes any file at `path` and those beside it.
+  // Creates the file, without published rounds. Deletes any file at `path` and its further slots.
   // `room` and `progress` are passed to MappedFile::Create.
   //
   // Errors: those of MappedFile::Create
@@ -64,7 +64,7 @@ class StateFile : public SlotSource {
       const std::string& path, const StateLayout& layout, uint64_t room,
       const AllocationProgress& progress = nullptr);
 
-  // Opens the file and those beside it, and verifies all rounds that are published in them.
+  // Opens the file and its further slots, and verifies all rounds that are published in them.
   //
   // Errors:
   //   NotFound           there is no file at `path`
@@ -75,7 +75,7 @@ class StateFile : public SlotSource {
   static absl::StatusOr<std::shared_ptr<StateFile>> Open(const std::string& path,
                                                          const StateLayout& layout);
 
-  // Deletes the file and those beside it. Existing mappings stay valid.
+  // Deletes the file and its further slots. Existing mappings stay valid.
   static void Remove(const std::string& path);
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;

@@ -42,7 +42,7 @@ std::string WriteDigitsJob(const std::string& example, const std::string& from,
   return WriteTemporaryFile("digits.job", text);
 }
 
-Summary RunJob(const std::string& what, const std::string& job) {
+Summary RunJob(const std::string& what, const std::string& job, int seed = 1) {
   auto proxy = fault::TcpProxy::Start([](uint16_t) { return 0; });
   if (!proxy.ok()) {
     ADD_FAILURE() << proxy.status();
@@ -55,8 +55,8 @@ Summary RunJob(const std::string& what, const std::string& job) {
   (*proxy)->SetUpstream(static_cast<uint16_t>(std::stoi(listens.substr(listens.rfind(':') + 1))));
   std::vector<std::unique_ptr<Process>> workers;
   for (int rank = 0; rank < kWorkers; ++rank) {
-    workers.push_back(
-        cluster.StartWorker(job, rank, kWorkers, {absl::StrCat("--server=", address)}));
+    workers.push_back(cluster.StartWorker(
+        job, rank, kWorkers, {absl::StrCat("--server=", address), absl::StrCat("--seed=", seed)}));
   }
   for (const auto& worker : workers) {
     EXPECT_EQ(WaitFor(*worker), ExitCode(0)) << worker->output();
@@ -75,9 +75,15 @@ Summary RunJob(const std::string& what, const std::string& job) {
   return summary;
 }
 
-Summary RunLocalSteps(const std::string& outer) {
-  return RunJob(outer, WriteDigitsJob("local_steps.job",
-                                      "nesterov { learning_rate: 0.7 momentum: 0.5 }", outer));
+// Returns the mean accuracy over seeds: with one of them, an outer optimizer that is worse may be
+// better on some processor.
+double AccuracyWith(const std::string& outer) {
+  constexpr int kSeeds = 4;
+  const std::string job =
+      WriteDigitsJob("local_steps.job", "nesterov { learning_rate: 0.7 momentum: 0.5 }", outer);
+  double sum = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) sum += RunJob(outer, job, seed).accuracy;
+  return sum / kSeeds;
 }
 
 TEST(LocalStepsTest, DigitsAreReadAsWellWithAnEighthOfTheRoundsAndOfTheBytes) {
@@ -95,10 +101,9 @@ TEST(LocalStepsTest, DigitsAreReadAsWellWithAnEighthOfTheRoundsAndOfTheBytes) {
 
 // Checks what docs/consistency.md states about other outer optimizers.
 TEST(LocalStepsTest, ShortCyclesBearAnAverageButNotTheUsualMomentum) {
-  const Summary average = RunLocalSteps("average {}");
-  EXPECT_GE(average.accuracy, 0.97);
-  const Summary usual = RunLocalSteps("nesterov { learning_rate: 0.7 momentum: 0.9 }");
-  EXPECT_LT(usual.accuracy, average.accuracy - 0.01);
+  const double average = AccuracyWith("average {}");
+  EXPECT_GE(average, 0.97);
+  EXPECT_LT(AccuracyWith("nesterov { learning_rate: 0.7 momentum: 0.9 }"), average - 0.01);
 }
 
 }  // namespace

@@ -6,12 +6,10 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/signals.h"
 
 namespace syncgrads::server {
@@ -21,8 +19,6 @@ struct Announcement {
   uint64_t sequence = 0;
   MemberId member{};
   JobSignal::Kind signal;
-  // If not null, this is sent instead of `signal`.
-  std::shared_ptr<const Epoch> epoch = nullptr;
 };
 
 // A queue: announcements are sent in the order in which they were added. Not thread-safe; owned by

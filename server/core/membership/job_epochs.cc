@@ -34,7 +34,7 @@ void JobEpochs::Restore(const PlanChange& change) {
 
 void JobEpochs::FinishRestore() {
   for (const Member& member : present().members) {
-    members_.SendWhenApplied(sequence_, member.id, present_);
+    members_.SendWhenApplied(sequence_, member.id, EpochBegun{present_});
   }
 }
 
@@ -244,20 +244,20 @@ void JobEpochs::Begin(Epoch epoch) {
   SetPresent(std::move(epoch));
   sequence_ = plan_.Append(present());
   for (const Member& member : present().members) {
-    members_.SendWhenApplied(sequence_, member.id, present_);
+    members_.SendWhenApplied(sequence_, member.id, EpochBegun{present_});
   }
   for (MemberId removed : members_.RemoveGone(present())) holders_.Forget(removed);
 }
 
 void JobEpochs::SendEarlier(const JobMember& member) const {
   for (const std::shared_ptr<const Epoch>& epoch : earlier_) {
-    if (epoch->Has(member.member.id)) members_.Send(member, epoch);
+    if (epoch->Has(member.member.id)) members_.Send(member, EpochBegun{epoch});
   }
 }
 
 bool JobEpochs::SendPresent(const JobMember& member) const {
   if (IsNewcomer(member.member.id) || plan_.applied() < sequence_) return false;
-  members_.Send(member, present_);
+  members_.Send(member, EpochBegun{present_});
   return true;
 }
 

@@ -221,10 +221,6 @@ void JobMembers::Send(const JobMember& member, const JobSignal::Kind& signal) co
   if (member.link != nullptr) member.link->Send(job_.generation(), signal);
 }
 
-void JobMembers::Send(const JobMember& member, const std::shared_ptr<const Epoch>& epoch) const {
-  if (member.link != nullptr) member.link->SendEpoch(job_.generation(), epoch);
-}
-
 void JobMembers::SendReason(MemberId id, const Waiting& reason, uint64_t number) {
   JobMember& member = members_.at(id);
   member.reason_sent = number;
@@ -242,17 +238,8 @@ void JobMembers::SendWelcome(const JobMember& member) const {
 }
 
 void JobMembers::SendWhenApplied(uint64_t sequence, MemberId member, JobSignal::Kind signal) {
-  Announce({sequence, member, std::move(signal)});
-}
-
-void JobMembers::SendWhenApplied(uint64_t sequence, MemberId member,
-                                 std::shared_ptr<const Epoch> epoch) {
-  Announce({sequence, member, {}, std::move(epoch)});
-}
-
-void JobMembers::Announce(Announcement announcement) {
-  if (announcement.sequence == JobPlan::kNeverApplied) return;
-  announcements_.Add(std::move(announcement));
+  if (sequence == JobPlan::kNeverApplied) return;
+  announcements_.Add({sequence, member, std::move(signal)});
   SendApplied();
 }
 
@@ -260,10 +247,6 @@ void JobMembers::SendApplied() {
   for (const Announcement& due : announcements_.TakeUpTo(plan_.applied())) {
     const auto member = members_.find(due.member);
     if (member == members_.end() || member->second.link == nullptr) continue;
-    if (due.epoch != nullptr) {
-      Send(member->second, due.epoch);
-      continue;
-    }
     Send(member->second, due.signal);
     if (std::holds_alternative<Farewell>(due.signal)) {
       member->second.link = nullptr;

@@ -118,7 +118,6 @@ class JobMembers {
 
   // Sends the signal if the member has a stream.
   void Send(const JobMember& member, const JobSignal::Kind& signal) const;
-  void Send(const JobMember& member, const std::shared_ptr<const Epoch>& epoch) const;
   // Sends the member the reason why it waits. `number` identifies the reason; not 0.
   void SendReason(MemberId id, const Waiting& reason, uint64_t number);
   // Sends the member its Welcome. Every server must have connected once.
@@ -126,7 +125,6 @@ class JobMembers {
   // Sends the signal to the member once every server has applied the change `sequence`. Never,
   // if that is JobPlan::kNeverApplied.
   void SendWhenApplied(uint64_t sequence, MemberId member, JobSignal::Kind signal);
-  void SendWhenApplied(uint64_t sequence, MemberId member, std::shared_ptr<const Epoch> epoch);
   // Sends the signals that waited for changes which every server has applied by now. A member
   // whose stream is broken does not get them: it repeats its request on its next stream.
   void SendApplied();
@@ -134,7 +132,6 @@ class JobMembers {
   bool signals_wait() const { return !announcements_.empty(); }
 
  private:
-  void Announce(Announcement announcement);
   // Fills in a new member, with a full lease.
   JobMember& Enter(const Hello& hello, MemberId id, bool shares_memory);
   // A free name for a member that did not request one.

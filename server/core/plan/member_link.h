@@ -3,24 +3,17 @@
 #ifndef SYNCGRADS_SERVER_CORE_PLAN_MEMBER_LINK_H_
 #define SYNCGRADS_SERVER_CORE_PLAN_MEMBER_LINK_H_
 
-#include <memory>
-
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/signals.h"
 
 namespace syncgrads::server {
 
-// Thread-safe. Send and SendEpoch only queue; they never block and never call back, because they
-// are called while Coordinator::mutex_ is held.
+// Thread-safe. Send only queues; it never blocks and never calls back, because it is called while
+// Coordinator::mutex_ is held.
 class MemberLink {
  public:
   virtual ~MemberLink() = default;
   virtual void Send(Generation generation, const JobSignal::Kind& signal) = 0;
-  // As Send. All members of an epoch are sent the same object, which has all of their names.
-  virtual void SendEpoch(Generation generation, const std::shared_ptr<const Epoch>& epoch) {
-    Send(generation, *epoch);
-  }
   // Whether the member is on the coordinator's host and can share memory with servers there. The
   // value does not change once the link has been passed to Coordinator::Admit.
   virtual bool shares_memory() const { return false; }

@@ -72,6 +72,7 @@ class MembershipTest : public ::testing::Test {
     welcome.lease = absl::Seconds(30);
     return welcome;
   }
+  static EpochBegun Begun(const Epoch& epoch) { return {std::make_shared<const Epoch>(epoch)}; }
   static Epoch AnEpoch() {
     Epoch epoch;
     epoch.number = 1;
@@ -81,7 +82,7 @@ class MembershipTest : public ::testing::Test {
   void BecomeAMember() {
     stream().Accept();
     stream().Receive(AWelcome());
-    stream().Receive(AnEpoch());
+    stream().Receive(Begun(AnEpoch()));
   }
   GroupSpec Spec() {
     GroupSpec spec;
@@ -358,7 +359,7 @@ TEST_F(MembershipTest, IsOverWhenTheCoordinatorSendsAnEpochThatCannotBe) {
     FakeControlStream& control = *transport.control.back();
     control.Accept();
     control.Receive(AWelcome());
-    control.Receive(epochs[i]);
+    control.Receive(Begun(epochs[i]));
     EXPECT_EQ(events.over.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(events.over.message()),
                 AllOf(HasSubstr("coordinator:1"), HasSubstr("epoch 1"), HasSubstr(faults[i])));

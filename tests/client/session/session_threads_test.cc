@@ -115,7 +115,7 @@ class CoordinatorStream : public ControlStream,
         epoch.number = 1;
         epoch.members = {{MemberId{0}, "worker", hello->incarnation}};
         Send(stream, welcome);
-        Send(stream, epoch);
+        Send(stream, EpochBegun{std::make_shared<const Epoch>(std::move(epoch))});
       } else if (const auto* request = std::get_if<RegisterGroup>(&signal)) {
         // Each group has one name of one digit, which is its number.
         const GroupId id{static_cast<uint32_t>(request->spec.name[0] - '0')};

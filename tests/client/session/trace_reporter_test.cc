@@ -164,7 +164,8 @@ TEST(SessionTraceTest, AWorkerReportsARecordingBeforeItLeaves) {
   welcome.servers = {""};
   welcome.heartbeat_interval = welcome.lease = kLong;
   control.Receive(welcome);
-  control.Receive(Epoch{.number = 1, .members = {{kSelf, "worker", Incarnation{1}}}});
+  control.Receive(EpochBegun{std::make_shared<const Epoch>(
+      Epoch{.number = 1, .members = {{kSelf, "worker", Incarnation{1}}}})});
   ASSERT_TRUE(session.Join(kLong).ok());
 
   size_t sent_before_report = 0;

@@ -1,6 +1,9 @@
 #include "common/contract/contract.h"
 
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -150,6 +153,15 @@ TEST(ContractTest, PoliciesComeBackAsTheyWere) {
     ASSERT_THAT(back, IsOk());
     EXPECT_TRUE(back->policy == policy) << ToString(policy) << " became " << ToString(back->policy);
   }
+}
+
+TEST(ContractTest, AGraceThatDoesNotFitIsNotNegative) {
+  v1::GroupSpec proto = ToProto(Everything());
+  proto.mutable_policy()->mutable_quorum()->set_grace_ms(UINT64_MAX);
+  const absl::StatusOr<GroupSpec> spec = FromProto(proto);
+  ASSERT_THAT(spec, IsOk());
+  EXPECT_EQ(std::get<Quorum>(spec->policy).grace,
+            absl::Milliseconds(std::numeric_limits<int64_t>::max()));
 }
 
 TEST(ContractTest, OptimizersComeBackAsTheyWere) {

@@ -86,7 +86,7 @@ std::vector<JobSignal::Kind> EveryKindOfJobSignal() {
                   .heartbeat_interval = absl::Milliseconds(2001),
                   .lease = absl::Milliseconds(30002),
                   .stream_grace = absl::Milliseconds(5003)},
-          epoch,
+          EpochBegun{std::make_shared<const Epoch>(epoch)},
           Registered{11, Plan()},
           Done{12},
           Refused{13, absl::ResourceExhaustedError("no memory")},
@@ -104,6 +104,9 @@ struct Equal {
   bool operator()(const RegisterGroup& left, const RegisterGroup& right) const {
     return left.request == right.request && left.link_rate == right.link_rate &&
            CheckAgreement(left.spec, right.spec, "the sender").ok();
+  }
+  bool operator()(const EpochBegun& left, const EpochBegun& right) const {
+    return *left.epoch == *right.epoch;
   }
   bool operator()(const Registered& left, const Registered& right) const {
     return left.request == right.request && left.plan->id == right.plan->id &&

@@ -216,7 +216,7 @@ TEST_P(RestoreTest, MembersComeBackAsWhoTheyWereWithAWholeLease) {
     Incarnate server(path_, clock_, options_);
     Join(server, NewHello(10, 1));
     const Joined one = Join(server, NewHello(11, 0));
-    epoch = *one.link->Last<Epoch>();
+    epoch = *one.link->Last<EpochBegun>()->epoch;
   }
   clock_.Advance(absl::Hours(1));
   Incarnate server(path_, clock_, options_);
@@ -224,7 +224,7 @@ TEST_P(RestoreTest, MembersComeBackAsWhoTheyWereWithAWholeLease) {
   const Joined back = Join(server, NewHello(10, 1), 1);
   ASSERT_THAT(back.key, IsOk());
   EXPECT_EQ(back.key->member, MemberId{0});
-  EXPECT_EQ(*back.link->Last<Epoch>(), epoch);
+  EXPECT_EQ(*back.link->Last<EpochBegun>()->epoch, epoch);
   EXPECT_EQ(back.link->Last<Welcome>()->name, "worker-1");
   clock_.Advance(absl::Seconds(29));
   server->Tick();
@@ -388,8 +388,9 @@ TEST_P(RestoreTest, TheLogDoesNotGrowWithWorkersThatComeAndGo) {
   const uint64_t comings = GetParam() ? 100 : 4000;
   Joined first;
   const auto epochs = [&first] {
-    return std::count_if(first.link->signals.begin(), first.link->signals.end(),
-                         [](const auto& signal) { return std::holds_alternative<Epoch>(signal); });
+    return std::count_if(
+        first.link->signals.begin(), first.link->signals.end(),
+        [](const auto& signal) { return std::holds_alternative<EpochBegun>(signal); });
   };
   {
     Incarnate server(path_, clock_, options_);
@@ -413,8 +414,8 @@ TEST_P(RestoreTest, TheLogDoesNotGrowWithWorkersThatComeAndGo) {
   ASSERT_THAT(first.key, IsOk());
   const Joined next = Join(server, elastic(99));
   ASSERT_THAT(next.key, IsOk());
-  ASSERT_TRUE(std::holds_alternative<Epoch>(first.link->signals.back()));
-  EXPECT_EQ(std::get<Epoch>(first.link->signals.back()).number, 2 * comings + 2);
+  ASSERT_TRUE(std::holds_alternative<EpochBegun>(first.link->signals.back()));
+  EXPECT_EQ(std::get<EpochBegun>(first.link->signals.back()).epoch->number, 2 * comings + 2);
 }
 
 // Member numbers continue after the highest one that was given, even if that member left before the
@@ -592,7 +593,7 @@ TEST_P(RestoreTest, ComesBackFromALogThatIsCutAtEveryByte) {
       continue;
     }
     const Joined back = Join(server, NewHello(10, 0), 1);
-    const bool epoch = back.link->Last<Epoch>() != nullptr;
+    const bool epoch = back.link->Last<EpochBegun>() != nullptr;
     EXPECT_GE(epoch, epochs > 0) << cut;
     epochs += epoch;
     const auto job = server.jobs().Find("iris");

@@ -73,27 +73,29 @@ TEST(SerializedSignalsTest, KeepsTheBytesOfPlansThatStillExist) {
   EXPECT_EQ(SharedBytes(plans.Answer(Generation{5}, {2, plan})), SharedBytes(first));
 }
 
-std::shared_ptr<const Epoch> EpochOf(uint32_t members) {
+EpochBegun EpochOf(uint32_t members) {
   Epoch epoch{.number = 3};
   for (uint32_t m = 0; m < members; ++m) {
     epoch.members.push_back(
         {.id = MemberId{m}, .name = absl::StrCat("worker-", m), .secret_hash = "a hash"});
   }
-  return std::make_shared<const Epoch>(std::move(epoch));
+  return {std::make_shared<const Epoch>(std::move(epoch))};
 }
 
 TEST(SerializedSignalsTest, AnEpochIsSentWithoutTheHashesOfSecrets) {
   SerializedSignals signals;
   const auto parsed = Parse(signals.Begin(Generation{5}, EpochOf(2)));
   ASSERT_TRUE(parsed.has_value());
-  Epoch sent = *EpochOf(2);
+  Epoch sent = *EpochOf(2).epoch;
   for (Member& member : sent.members) member.secret_hash.clear();
-  EXPECT_EQ(parsed->SerializeAsString(), ToProto(Generation{5}, sent).SerializeAsString());
+  EXPECT_EQ(
+      parsed->SerializeAsString(),
+      ToProto(Generation{5}, EpochBegun{std::make_shared<const Epoch>(sent)}).SerializeAsString());
 }
 
 TEST(SerializedSignalsTest, SignalsWithTheSameEpochShareItsBytes) {
   SerializedSignals signals;
-  const std::shared_ptr<const Epoch> epoch = EpochOf(2), other = EpochOf(2);
+  const EpochBegun epoch = EpochOf(2), other = EpochOf(2);
   const grpc::ByteBuffer first = signals.Begin(Generation{5}, epoch);
   signals.Prune();
   EXPECT_EQ(SharedBytes(signals.Begin(Generation{5}, epoch)), SharedBytes(first));

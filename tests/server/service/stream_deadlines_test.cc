@@ -1,6 +1,8 @@
 #include "server/service/stream_deadlines.h"
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/server/core/fixtures.h"
@@ -12,19 +14,19 @@ constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 class CountingStream : public TimedStream {
  public:
-  void OnTimeout(absl::Duration timeout) override {
-    EXPECT_EQ(timeout, kTimeout);
+  void OnTimeout(absl::Duration time) override {
+    had = time;
     ++timeouts;
   }
+  absl::Duration had;
   int timeouts = 0;
 };
 
 class StreamDeadlinesTest : public ::testing::Test {
  protected:
-  // Returns whether a deadline has passed.
-  bool Pass(absl::Duration time) {
+  void Pass(absl::Duration time) {
     clock_.Advance(time);
-    return deadlines_.Tick();
+    deadlines_.Tick();
   }
 
   FakeClock clock_;
@@ -34,11 +36,12 @@ class StreamDeadlinesTest : public ::testing::Test {
 
 TEST_F(StreamDeadlinesTest, CallsAStreamOnceWhenItsTimeIsOver) {
   deadlines_.Add(stream_);
-  EXPECT_FALSE(Pass(kTimeout - absl::Nanoseconds(1)));
+  Pass(kTimeout - absl::Nanoseconds(1));
   EXPECT_EQ(stream_->timeouts, 0);
-  EXPECT_TRUE(Pass(absl::Nanoseconds(1)));
+  Pass(absl::Seconds(1));
   EXPECT_EQ(stream_->timeouts, 1);
-  EXPECT_FALSE(Pass(kTimeout));
+  EXPECT_EQ(stream_->had, kTimeout);
+  Pass(kTimeout);
   EXPECT_EQ(stream_->timeouts, 1);
 }
 
@@ -59,6 +62,20 @@ TEST_F(StreamDeadlinesTest, AStreamThatIsRemovedOrDestroyedIsNotCalled) {
   deadlines_.Add(std::make_shared<CountingStream>());
   Pass(kTimeout);
   EXPECT_EQ(stream_->timeouts, 0);
+}
+
+TEST_F(StreamDeadlinesTest, OfTooManyStreamsTheOldestOnesAreCalledEarly) {
+  deadlines_.Add(stream_);
+  Pass(absl::Seconds(1));
+  std::vector<std::shared_ptr<CountingStream>> later;
+  for (size_t i = 0; i < StreamDeadlines::kMostStreams; ++i) {
+    later.push_back(std::make_shared<CountingStream>());
+    deadlines_.Add(later.back());
+  }
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(stream_->timeouts, 1);
+  EXPECT_EQ(stream_->had, absl::Seconds(3));
+  for (const auto& stream : later) EXPECT_EQ(stream->timeouts, 0);
 }
 
 }  // namespace

@@ -196,8 +196,9 @@ TEST_F(StateFileTest, TheFileIsSharedUntilItIsDeleted) {
 TEST_F(StateFileTest, FurtherSlotsThatNobodyNeedsForLongAreGivenBack) {
   const std::shared_ptr<StateFile> file = CreateOrDie();
   const auto files = [this] {
-    const std::filesystem::directory_iterator all(folder_);
-    return std::distance(begin(all), end(all));
+    const std::filesystem::recursive_directory_iterator all(folder_);
+    return std::count_if(begin(all), end(all),
+                         [](const auto& entry) { return entry.is_regular_file(); });
   };
   SlotPool pool = PoolOf(file, 0);
   std::vector<std::shared_ptr<Slot>> held;  // held by a member that stopped reading
@@ -232,9 +233,11 @@ TEST_F(StateFileTest, AFileOfThePoolsThatIsDeletedIsNoOtherOfItsName) {
     for (int i = 0; i < 4; ++i) held.push_back(*pool.Acquire());
   }
   StateFile::Remove(path_);
-  std::ofstream(path_ + ".0.0") << "another";
+  const std::string directory = path_ + ".further";
+  std::filesystem::create_directory(directory);
+  std::ofstream(directory + "/0.0") << "another";
   for (uint64_t i = 0; i < 2 * SlotPool::kIdleRounds; ++i) ASSERT_THAT(pool.Acquire(), IsOk());
-  EXPECT_TRUE(std::filesystem::exists(path_ + ".0.0"));
+  EXPECT_TRUE(std::filesystem::exists(directory + "/0.0"));
 }
 
 // A flipped bit anywhere in a published round is detected. A flipped bit in bytes that nothing has

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,16 +30,16 @@ class FakeMember : public MemberLink {
     generations.push_back(generation);
     signals.push_back(signal);
   }
-  void SendEpoch(Generation generation, const std::shared_ptr<const Epoch>& epoch) override {
-    epochs.push_back(epoch.get());
-    MemberLink::SendEpoch(generation, epoch);
-  }
   bool has_unread() const override { return unread; }
   template <typename Kind>
   std::vector<Kind> All() const {
     std::vector<Kind> all;
-    for (const JobSignal::Kind& signal : signals) {
-      if (const auto* kind = std::get_if<Kind>(&signal)) all.push_back(*kind);
+    if constexpr (std::is_same_v<Kind, Epoch>) {
+      for (const EpochBegun& begun : All<EpochBegun>()) all.push_back(*begun.epoch);
+    } else {
+      for (const JobSignal::Kind& signal : signals) {
+        if (const auto* kind = std::get_if<Kind>(&signal)) all.push_back(*kind);
+      }
     }
     return all;
   }
@@ -55,7 +56,6 @@ class FakeMember : public MemberLink {
 
   std::vector<Generation> generations;
   std::vector<JobSignal::Kind> signals;
-  std::vector<const Epoch*> epochs;  // those among the signals
   // The member has not read the signals.
   bool unread = false;
 };
