@@ -11,6 +11,13 @@ namespace {
 // Number of bytes of a refused name that the error quotes.
 constexpr size_t kQuotedBytes = 64;
 
+// Whether the character changes the direction in which a text is shown, so that a reader sees its
+// parts in another order: Unicode's property Bidi_Control.
+bool IsDirectionControl(uint32_t code) {
+  return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
 // Returns the length in bytes of the printable character at the beginning of the text; nullopt if
 // the text does not begin with one. The ranges of valid UTF-8 are those of RFC 3629.
 std::optional<size_t> PrintableCharacter(absl::string_view text) {
@@ -34,6 +41,7 @@ std::optional<size_t> PrintableCharacter(absl::string_view text) {
   const uint32_t least = length == 2 ? 0x80 : length == 3 ? 0x800 : 0x10000;
   const bool is_valid = code >= least && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff);
   if (!is_valid || code < 0xa0 || code == 0x2028 || code == 0x2029) return std::nullopt;
+  if (IsDirectionControl(code)) return std::nullopt;
   return length;
 }
 

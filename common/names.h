@@ -26,7 +26,8 @@ inline constexpr size_t kMaxTokenBytes = 1024;
 inline constexpr size_t kMaxReasonBytes = 1024;
 
 // Returns whether the text is valid UTF-8 without control characters: none below U+0020, none from
-// U+007F to U+009F, and neither U+2028 nor U+2029, which end a line.
+// U+007F to U+009F, neither U+2028 nor U+2029, which end a line, and none that change the direction
+// of a text: U+061C, U+200E, U+200F, U+202A to U+202E, and U+2066 to U+2069.
 bool IsPrintable(absl::string_view text);
 
 // Returns the first `most` bytes of `text`, with each byte that is not part of a printable

@@ -27,8 +27,6 @@ enum class PlantedBug {
   kEndOvertakesItsPushes,
   // A round belongs to the epoch that is newest when the round closes.
   kEpochAppliedByArrival,
-  // A donor does not send its state again after a wait that ended while the state was being sent.
-  kGivenUpStateForgotten,
   // A contribution that arrives after the set was fixed counts.
   kLateContributionCounted,
   // Followers receive the end of all data, although a newcomer still contributes to a step.
@@ -67,7 +65,6 @@ inline constexpr auto kPlantedBugNames = std::to_array<absl::string_view>({
     "duplicate_counted",
     "end_overtakes_its_pushes",
     "epoch_applied_by_arrival",
-    "given_up_state_forgotten",
     "late_contribution_counted",
     "newcomers_after_the_end",
     "norms_not_stored",

@@ -9,8 +9,9 @@ namespace syncgrads {
 // Makes the settings that all of our programs use (docs/performance.md has the gain of each). Must
 // be called before the first thread starts.
 //
-//   - Freed memory stays with the process. By default, glibc returns large buffers to the kernel at
-//     once, and each new message takes page faults for its buffer again.
+//   - Freed memory stays with the process, unless it has an allocator of its own, as ps-server has
+//     (third_party/jemalloc). By default, glibc returns large buffers to the kernel at once, and
+//     each new message takes page faults for its buffer again.
 //   - Abseil's deadlock detection is turned off. gRPC takes Abseil's locks for every message. The
 //     detection is on by default if Abseil was compiled with assertions, as in Debian.
 void SetUpProcess();

@@ -188,8 +188,9 @@ int ExitCodeOfEnd(const absl::Status& end) {
 }
 
 // Blocks SIGTERM, SIGINT and SIGUSR1: a scheduler sends the same signal to servers and workers.
-// Called before any thread starts, so that all threads inherit the mask and only sigtimedwait()
-// receives the signals. Called first in main(), so that an early signal does not kill the process.
+// Called before any thread of ours starts, so that all threads inherit the mask and only
+// sigtimedwait() receives the signals. Called first in main(), so that an early signal does not
+// kill the process.
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -207,9 +208,10 @@ absl::StatusOr<std::optional<HostPort>> MetricsAddress() {
 }
 
 // Probes need no role.
-HttpSecurity PagesSecurity(const ServerOptions& options, Server& server) {
+HttpSecurity PagesSecurity(const ServerOptions& options, Server& server, Journal& journal) {
   HttpSecurity security;
   if (!options.tls.certificate.empty()) security.tls = options.tls;
+  security.warn = [&journal](const std::string& line) { journal.Warn(line); };
   security.refuse = [&server](const HttpCaller& caller,
                               const std::string& path) -> std::optional<HttpReply> {
     if (path == "/livez" || path == "/readyz") return std::nullopt;
@@ -361,9 +363,9 @@ int Main(const sigset_t& signals) {
     };
     const auto curves = [&server](v1::Curves& curves) { (*server)->FillCurves(curves); };
     const auto events = [&server](v1::EventsReply& events) { (*server)->FillEvents(events); };
-    auto started =
-        HttpServer::Start(**metrics_address, StatusPages(status, readiness, curves, events),
-                          {.pages = StatusEvents(status)}, PagesSecurity(options, **server));
+    auto started = HttpServer::Start(
+        **metrics_address, StatusPages(status, readiness, curves, events),
+        {.pages = StatusEvents(status)}, PagesSecurity(options, **server, journal));
     if (!started.ok()) {
       journal.Warn(started.status().ToString());
       return ExitCodeOfStart(started.status());

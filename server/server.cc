@@ -83,8 +83,8 @@ constexpr char kReadyService[] = "ready";
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
 // The limit of streams on one connection. It does not bind a peer that never acknowledges HTTP/2's
-// settings (StreamDeadlines::kMostStreams). Our clients have connections of their own; a member has
-// at most Presence::kMaxStreams data streams.
+// settings (StreamDeadlines::kMostWithoutHello). Our clients have connections of their own; a
+// member has at most Presence::kMaxStreams data streams.
 constexpr int kMaxStreams = 200;
 // How long a server that ends waits until its members have been sent the reason. A member that has
 // stopped, or is unreachable, does not get it.
@@ -559,7 +559,8 @@ class GrpcServer : public Server {
     }
   }
 
-  // After a job has closed: the next job may need its memory at once.
+  // After a job has closed: a group of the next job is admitted if there is memory for it now, not
+  // in ten seconds.
   void GiveBackMemoryOfJobs() {
     const size_t open_jobs = jobs_.All().size();
     if (std::exchange(open_jobs_, open_jobs) > open_jobs) PurgeFreedMemory();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -26,6 +27,7 @@
 #include "common/clock.h"
 #include "common/http/http_server.h"
 #include "common/log_level.h"
+#include "common/names.h"
 #include "common/net/address.h"
 #include "common/process_setup.h"
 #include "common/renamed_flags.h"
@@ -181,6 +183,13 @@ syncgrads::TunedSetting PollersSetting(uint32_t pollers) {
           }};
 }
 
+// The text of an error for the terminal. A server may have sent it, so it may contain control
+// characters, and may be long.
+std::string ForTerminal(const absl::Status& status) {
+  constexpr size_t kMostBytes = 4096;
+  return syncgrads::Printable(status.ToString(), kMostBytes);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -323,8 +332,12 @@ int main(int argc, char** argv) {
                 << "--insecure\n";
       return 2;
     }
+    syncgrads::HttpSecurity security = syncgrads::SecurityOf(options.tls);
+    security.warn = [](const std::string& line) {
+      std::cerr << "ps-worker: " << line << std::endl;
+    };
     auto started = syncgrads::HttpServer::Start(*address, syncgrads::WorkerPages(metrics), {},
-                                                syncgrads::SecurityOf(options.tls));
+                                                std::move(security));
     if (!started.ok()) {
       std::cerr << "ps-worker: " << started.status() << "\n";
       return syncgrads::ExitCodeOf(started.status(), absl::OkStatus());
@@ -352,8 +365,8 @@ int main(int argc, char** argv) {
   for (uint32_t i = 0; i < count; ++i) {
     const auto& [status, membership] = outcomes[i];
     const std::string who = count == 1 ? "" : "worker " + std::to_string(i) + ": ";
-    if (!status.ok()) std::cerr << "ps-worker: " << who << status << "\n";
-    if (!membership.ok()) std::cerr << "ps-worker: " << who << membership << "\n";
+    if (!status.ok()) std::cerr << "ps-worker: " << who << ForTerminal(status) << "\n";
+    if (!membership.ok()) std::cerr << "ps-worker: " << who << ForTerminal(membership) << "\n";
     codes.push_back(syncgrads::ExitCodeOf(status, membership));
     hangs = hangs || syncgrads::IsHungDevice(status);
   }

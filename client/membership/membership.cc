@@ -44,6 +44,15 @@ absl::Status CheckPlan(const GroupSpec& registered, const std::shared_ptr<const 
   return CheckAgreement(registered, plan->spec, "whose plan the coordinator has sent");
 }
 
+// Returns an error that the coordinator has sent, with the message `absent` if it has none. The
+// contract turns an error whose code is OK or not known into Unknown, so the code alone does not
+// show that the coordinator sent no reason.
+absl::Status WithReason(absl::Status error, absl::string_view absent) {
+  if (error.ok()) return absl::UnknownError(absent);
+  if (error.message().empty()) return absl::Status(error.code(), absent);
+  return error;
+}
+
 }  // namespace
 
 // One attempt at a stream. Members that are not constant are guarded by Membership::mutex_.
@@ -181,8 +190,7 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
     }
     AnswerRequest(done->request, nullptr);
   } else if (auto* refused = std::get_if<Refused>(&signal.kind)) {
-    OnRefused(refused->request, refused->error.ok() ? absl::UnknownError("refused without a reason")
-                                                    : std::move(refused->error));
+    OnRefused(refused->request, WithReason(std::move(refused->error), "refused without a reason"));
   } else if (auto* waiting = std::get_if<Waiting>(&signal.kind)) {
     MutexLock lock(mutex_);
     waiting_for_ = std::move(waiting->reason);
@@ -192,8 +200,7 @@ void Membership::OnReceived(Stream* stream, JobSignal signal) {
   } else if (const auto* asked = std::get_if<TraceRequested>(&signal.kind)) {
     events_.OnTraceRequested(*asked);
   } else if (auto* expelled = std::get_if<Expelled>(&signal.kind)) {
-    Over(expelled->reason.ok() ? absl::AbortedError("expelled without a reason")
-                               : std::move(expelled->reason));
+    Over(WithReason(std::move(expelled->reason), "expelled without a reason"));
   }
 }
 

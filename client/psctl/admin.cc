@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/grpc/grpc_channel.h"
+#include "client/psctl/escaped_output.h"
+#include "common/names.h"
 #include "common/rpc/status.h"
 #include "common/trace/trace.h"
 
@@ -37,7 +39,8 @@ void Admin::Prepare(grpc::ClientContext& context, absl::Duration timeout) const 
 
 absl::Status Admin::WithAddress(const absl::Status& status) const {
   return absl::Status(status.code(),
-                      absl::StrCat("server at ", options_.server, ": ", status.message()));
+                      absl::StrCat("server at ", options_.server, ": ",
+                                   Printable(status.message(), status.message().size())));
 }
 
 template <typename Request, typename Reply, typename Method>
@@ -46,8 +49,9 @@ absl::StatusOr<Reply> Admin::Call(Method method, const Request& request) {
   Prepare(context, options_.timeout);
   Reply reply;
   const absl::Status called = FromGrpc((stub_.get()->*method)(&context, request, &reply));
-  if (called.ok()) return reply;
-  return WithAddress(called);
+  if (!called.ok()) return WithAddress(called);
+  EscapeTexts(reply);
+  return reply;
 }
 
 absl::StatusOr<v1::GetStatusReply> Admin::GetStatus() {
@@ -117,7 +121,7 @@ absl::Status Admin::ReadClock(ClockOffset& clock) {
 }
 
 absl::Status Admin::Trace(absl::Duration length,
-                          const std::function<void(v1::TraceReply)>& on_reply) {
+                          const std::function<absl::Status(v1::TraceReply)>& on_reply) {
   v1::TraceRequest request;
   request.set_job(options_.job);
   request.set_token(options_.caller.token);
@@ -126,8 +130,14 @@ absl::Status Admin::Trace(absl::Duration length,
   Prepare(context, length + options_.timeout);
   const auto reader = stub_->Trace(&context, request);
   v1::TraceReply reply;
-  while (reader->Read(&reply)) on_reply(std::move(reply));
+  absl::Status accepted;
+  while (reader->Read(&reply)) {
+    if (!accepted.ok()) continue;  // received before the call was cancelled
+    accepted = on_reply(std::move(reply));
+    if (!accepted.ok()) context.TryCancel();
+  }
   const absl::Status traced = FromGrpc(reader->Finish());
+  if (!accepted.ok()) return WithAddress(accepted);
   return traced.ok() ? traced : WithAddress(traced);
 }
 
@@ -147,7 +157,10 @@ absl::Status Admin::Events(const v1::EventsRequest& request, grpc::ClientContext
   const auto reader = stub_->Events(&context, request);
   v1::EventsReply reply;
   while (reader->Read(&reply)) {
-    for (v1::Event& event : *reply.mutable_events()) on_event(std::move(event));
+    for (v1::Event& event : *reply.mutable_events()) {
+      EscapeTexts(event);
+      on_event(std::move(event));
+    }
   }
   const absl::Status ended = FromGrpc(reader->Finish());
   return ended.ok() ? ended : WithAddress(ended);

@@ -25,7 +25,9 @@ struct Caller {
 };
 
 // If a call has no reply within `timeout`, it fails with DeadlineExceeded, and the message has the
-// server's address. Other errors are those of the service, in proto/admin.proto. Thread-safe.
+// server's address. Other errors are those of the service, in proto/admin.proto. Each text in a
+// reply, and each error, is one line: control characters and line ends that the server has sent are
+// escaped. Thread-safe.
 class Admin {
  public:
   struct Options {
@@ -54,9 +56,11 @@ class Admin {
   absl::StatusOr<uint32_t> Drain(const std::string& server_token);
   // Reads the server's monotonic clock once.
   absl::Status ReadClock(ClockOffset& clock);
-  // Passes all replies to `on_reply`. The server has `timeout` beside the `length` of the
-  // recording.
-  absl::Status Trace(absl::Duration length, const std::function<void(v1::TraceReply)>& on_reply);
+  // Passes all replies to `on_reply`, until it returns an error, which is then the result. The
+  // server has `timeout` beside the `length` of the recording. Only here, texts are not escaped:
+  // replies are large, and most of their texts are for a file.
+  absl::Status Trace(absl::Duration length,
+                     const std::function<absl::Status(v1::TraceReply)>& on_reply);
   // Returns whether there was a recording of the job, which ends now.
   absl::StatusOr<bool> StopTrace();
   // Passes all events to `on_event`. If the request follows, the call has no deadline: it ends when

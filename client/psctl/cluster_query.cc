@@ -1,6 +1,8 @@
 #include "client/psctl/cluster_query.h"
 
 #include <algorithm>
+#include <atomic>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -27,14 +29,16 @@ bool Has(const std::vector<Answer>& answers, const std::string& address) {
                      [&address](const Answer& answer) { return answer.address == address; });
 }
 
-Answer AskOne(Admin& admin) {
+// Returns the answer that stands for `count` servers that are not asked; `index` and `address` are
+// those of the first one.
+Answer LeftOut(std::optional<uint32_t> index, const std::string& address, size_t count) {
   Answer answer;
-  const absl::Time begun = MonotonicNow();
-  const absl::Time date = absl::Now();
-  answer.reply = admin.GetStatus();
-  answer.at = MonotonicNow();
-  answer.took = answer.at - begun;
-  answer.date = date + answer.took / 2;
+  answer.index = index;
+  answer.address = address;
+  answer.was_asked = false;
+  answer.reply = absl::ResourceExhaustedError(
+      absl::StrCat("it is not asked, nor are ", count - 1, " others: there are more than ",
+                   ClusterQuery::kMostServers, " servers, the most that psctl asks"));
   return answer;
 }
 
@@ -42,8 +46,10 @@ Answer AskOne(Admin& admin) {
 
 std::vector<Answer> ClusterQuery::Ask() {
   if (known_.empty()) known_.push_back({std::nullopt, address_});
+  received_ = 0;
   std::vector<Answer> answers;
-  for (std::vector<Target> next = known_; !next.empty(); next = Unasked(answers)) {
+  std::vector<Target> next = known_, left_out;
+  for (int round = 0; round < kMostRounds && !next.empty(); ++round) {
     for (Answer& answer : AskAll(next)) {
       const auto known = answer.index.has_value() ? Find(answers, *answer.index) : answers.end();
       if (known == answers.end()) {
@@ -52,35 +58,77 @@ std::vector<Answer> ClusterQuery::Ask() {
         *known = std::move(answer);
       }
     }
+    next = Unasked(answers);
+    left_out = TakeExcess(answers, next);
+  }
+  if (!left_out.empty()) {
+    answers.push_back(LeftOut(left_out[0].index, left_out[0].address, left_out.size()));
   }
   std::stable_sort(answers.begin(), answers.end(), [](const Answer& a, const Answer& b) {
     return a.index.value_or(~uint32_t{0}) < b.index.value_or(~uint32_t{0});
   });
-  known_.clear();
-  for (const Answer& answer : answers) {
-    if (!answer.address.empty()) known_.push_back({answer.index, answer.address});
-  }
+  Remember(answers);
   return answers;
+}
+
+void ClusterQuery::Remember(const std::vector<Answer>& answers) {
+  known_.clear();
+  std::set<std::string> addresses;
+  for (const Answer& answer : answers) {
+    if (answer.address.empty() || !answer.was_asked) continue;
+    known_.push_back({answer.index, answer.address});
+    addresses.insert(answer.address);
+  }
+  std::erase_if(admins_, [&addresses](const auto& one) { return !addresses.contains(one.first); });
+}
+
+Admin& ClusterQuery::AdminOf(const std::string& address) {
+  std::unique_ptr<Admin>& admin = admins_[address];
+  if (admin == nullptr) {
+    admin = std::make_unique<Admin>(Admin::Options{.server = address,
+                                                   .job = "",
+                                                   .caller = caller_,
+                                                   .timeout = timeout_,
+                                                   .wait_for_connection = false});
+  }
+  return *admin;
+}
+
+Answer ClusterQuery::AskOne(Admin& admin) {
+  Answer answer;
+  const absl::Time begun = MonotonicNow();
+  const absl::Time date = absl::Now();
+  answer.reply = admin.GetStatus();
+  answer.at = MonotonicNow();
+  answer.took = answer.at - begun;
+  answer.date = date + answer.took / 2;
+  if (!answer.reply.ok()) return answer;
+  if (received_ += answer.reply->SpaceUsedLong(); received_ > kMostBytes) {
+    answer.reply = absl::ResourceExhaustedError(
+        absl::StrCat("its answer is discarded: the answers of all servers take more than ",
+                     kMostBytes, " bytes"));
+  }
+  return answer;
 }
 
 std::vector<Answer> ClusterQuery::AskAll(const std::vector<Target>& targets) {
   std::vector<Answer> answers(targets.size());
-  std::vector<std::thread> threads;
+  std::vector<std::pair<Admin*, Answer*>> calls;
   for (size_t i = 0; i < targets.size(); ++i) {
     if (targets[i].address.empty()) {
       answers[i].reply = absl::UnavailableError(kNeverConnected);
       continue;
     }
-    std::unique_ptr<Admin>& admin = admins_[targets[i].address];
-    if (admin == nullptr) {
-      admin = std::make_unique<Admin>(Admin::Options{.server = targets[i].address,
-                                                     .job = "",
-                                                     .caller = caller_,
-                                                     .timeout = timeout_,
-                                                     .wait_for_connection = false});
-    }
-    threads.emplace_back([&answers, i, &admin = *admin] { answers[i] = AskOne(admin); });
+    calls.emplace_back(&AdminOf(targets[i].address), &answers[i]);
   }
+  std::atomic<size_t> begun = 0;
+  const auto make_calls = [this, &calls, &begun] {
+    for (size_t call = begun++; call < calls.size(); call = begun++) {
+      *calls[call].second = AskOne(*calls[call].first);
+    }
+  };
+  std::vector<std::thread> threads;
+  while (threads.size() < std::min(calls.size(), kMostAtOnce)) threads.emplace_back(make_calls);
   for (std::thread& thread : threads) thread.join();
   for (size_t i = 0; i < targets.size(); ++i) {
     answers[i].address = targets[i].address;
@@ -104,16 +152,18 @@ std::vector<ClusterQuery::Target> ClusterQuery::Unasked(const std::vector<Answer
   for (const Answer& answer : answers) {
     if (!answer.reply.ok()) continue;
     const v1::ServerStatus& server = answer.reply->server();
+    if (!server.coordinator().empty() && Find(answers, 0) == answers.end() &&
+        !Has(answers, server.coordinator())) {
+      unasked.push_back({0, server.coordinator()});
+    }
+    // Only the coordinator has this list. Those of others could lead on for ever.
+    if (answer.index != 0) continue;
     for (const v1::ServerAddress& one : server.servers()) {
       const auto known = Find(answers, one.index());
       // A server may have been restarted at another address.
       const bool has_moved = known != answers.end() && !known->reply.ok() &&
                              !one.address().empty() && !Has(answers, one.address());
       if (known == answers.end() || has_moved) unasked.push_back({one.index(), one.address()});
-    }
-    if (!server.coordinator().empty() && Find(answers, 0) == answers.end() &&
-        !Has(answers, server.coordinator())) {
-      unasked.push_back({0, server.coordinator()});
     }
   }
   // Two servers may name the same one.
@@ -123,6 +173,24 @@ std::vector<ClusterQuery::Target> ClusterQuery::Unasked(const std::vector<Answer
                             [](const Target& a, const Target& b) { return a.index == b.index; }),
                 unasked.end());
   return unasked;
+}
+
+std::vector<ClusterQuery::Target> ClusterQuery::TakeExcess(const std::vector<Answer>& answers,
+                                                           std::vector<Target>& targets) {
+  std::vector<Target> fitting, excess;
+  size_t room = kMostServers - answers.size();
+  for (Target& target : targets) {
+    // A server that has moved replaces its own earlier answer.
+    const bool is_new = Find(answers, *target.index) == answers.end();
+    if (is_new && room == 0) {
+      excess.push_back(std::move(target));
+      continue;
+    }
+    if (is_new) --room;
+    fitting.push_back(std::move(target));
+  }
+  targets = std::move(fitting);
+  return excess;
 }
 
 const Answer* FindAnswer(const std::vector<Answer>* answers, const Answer& now) {

@@ -62,6 +62,10 @@ std::string WhyNoAnswer(const ServerFacts& server, const std::vector<ServerFacts
                         bool has_tls, absl::Duration timeout) {
   const Answer& answer = server.answer;
   const std::string name = NameOfSilent(answer, servers);
+  if (!answer.was_asked) {
+    return absl::StrCat(name, ": ", answer.reply.status().message(),
+                        ": restart the coordinator if there are not so many");
+  }
   if (answer.address.empty()) {
     return absl::StrCat(name, " has never connected to its coordinator: start it with --index=",
                         answer.index.value_or(0), " and --coordinator=HOST:PORT of server 0");

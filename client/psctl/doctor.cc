@@ -112,7 +112,7 @@ absl::Status RunDoctor(const std::string& server, absl::Duration timeout,
       };
       facts.rate_to = measure(LinkDirection::kToServer);
       facts.rate_from = measure(LinkDirection::kFromServer);
-    } else if (!facts.answer.address.empty()) {
+    } else if (facts.answer.was_asked && !facts.answer.address.empty()) {
       ExamineSilent(timeout, facts);
     }
   }

@@ -1,7 +1,9 @@
-// Text for a terminal.
+// Received text for a terminal.
 
 #ifndef SYNCGRADS_CLIENT_PSCTL_ESCAPED_OUTPUT_H_
 #define SYNCGRADS_CLIENT_PSCTL_ESCAPED_OUTPUT_H_
+
+#include <google/protobuf/message.h>
 
 #include <ostream>
 #include <streambuf>
@@ -11,9 +13,15 @@
 
 namespace syncgrads::client {
 
+// Escapes control characters and line ends (\x0a) in all texts of a received message: each of them
+// is printed as a part of one line, and must not begin another one. Fields of type `bytes` are left
+// as they are.
+void EscapeTexts(google::protobuf::Message& message);
+
 // A stream that passes text on to another one, with control characters other than line ends
-// escaped (\x1b): what servers send must not control the terminal. It passes each line on when it
-// is complete, and the rest when it is flushed or destroyed. Not thread-safe.
+// escaped (\x1b): what servers send must not control the terminal. Line ends that a server has sent
+// are escaped before, by EscapeTexts. The stream passes each line on when it is complete, and the
+// rest when it is flushed or destroyed. Not thread-safe.
 class EscapedOutput : public std::ostream {
  public:
   // `out` must outlive this object.

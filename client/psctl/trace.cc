@@ -1,5 +1,6 @@
 #include "client/psctl/trace.h"
 
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/mutex.h"
+#include "common/names.h"
 #include "common/status_macros.h"
 #include "common/trace/clock_offset.h"
 
@@ -28,11 +30,33 @@ constexpr absl::Duration kPatienceWithEach = absl::Seconds(2);
 // Workers are shown after all servers.
 constexpr uint32_t kPlaceOfWorkers = uint32_t{1} << 24;
 
+// The memory that the replies of all servers may take together: a server that never stops sending
+// must not take all of this host's. Thread-safe.
+class ReplyBudget {
+ public:
+  explicit ReplyBudget(size_t bytes) : bytes_(bytes) {}
+
+  // Errors:
+  //   ResourceExhausted  there is no room for the reply
+  absl::Status Take(const v1::TraceReply& reply) {
+    if (taken_ += reply.SpaceUsedLong(); taken_ <= bytes_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the events of all processes take more than ", bytes_,
+                     " bytes, and the rest of this server's is left out: use a smaller --seconds"));
+  }
+
+ private:
+  const size_t bytes_;
+  std::atomic<size_t> taken_ = 0;
+};
+
 // The trace of one server, which a thread reads. Thread-safe.
 class ServerTrace {
  public:
-  ServerTrace(const TraceOptions& options, uint32_t index, const std::string& address)
+  ServerTrace(const TraceOptions& options, uint32_t index, const std::string& address,
+              std::shared_ptr<ReplyBudget> budget)
       : index_(index),
+        budget_(std::move(budget)),
         admin_({.server = address,
                 .job = options.job,
                 .caller = options.caller,
@@ -73,14 +97,22 @@ class ServerTrace {
   absl::Status Read(absl::Duration length) {
     for (int i = 0; i < kClockReadings; ++i) SYNCGRADS_RETURN_IF_ERROR(admin_.ReadClock(clock_));
     return admin_.Trace(length, [this](v1::TraceReply reply) {
-      if (!reply.has_begun()) return replies_.push_back(std::move(reply));
+      if (!reply.has_begun()) return Keep(std::move(reply));
       MutexLock lock(mutex_);
       begun_ = true;
       changed_.NotifyAll();
+      return absl::OkStatus();
     });
   }
 
+  absl::Status Keep(v1::TraceReply reply) {
+    SYNCGRADS_RETURN_IF_ERROR(budget_->Take(reply));
+    replies_.push_back(std::move(reply));
+    return absl::OkStatus();
+  }
+
   const uint32_t index_;
+  const std::shared_ptr<ReplyBudget> budget_;
   Admin admin_;
   ClockOffset clock_;                    // used by the thread until Finish
   std::vector<v1::TraceReply> replies_;  // used by the thread until Finish
@@ -110,7 +142,7 @@ void AddTo(Timeline& timeline, const ClockOffset& first, ServerTrace& server) {
   }
   for (v1::TraceReply& reply : server.replies()) {
     if (!reply.has_process()) {
-      timeline.AddMissing(reply.missing());
+      timeline.AddMissing(Printable(reply.missing()));
       continue;
     }
     v1::ProcessTrace& process = *reply.mutable_process();
@@ -135,6 +167,7 @@ struct Servers {
 
 absl::StatusOr<Servers> FindServers(TraceOptions options) {
   Servers servers;
+  const auto budget = std::make_shared<ReplyBudget>(options.max_bytes);
   for (const Answer& answer :
        ClusterQuery(options.server, kPatienceWithEach, options.caller).Ask()) {
     if (!answer.reply.ok()) {
@@ -148,7 +181,7 @@ absl::StatusOr<Servers> FindServers(TraceOptions options) {
       servers.silent.push_back(absl::StrCat(NameOf(answer), ": cannot be traced without server 0"));
       continue;
     }
-    servers.traces.push_back(std::make_unique<ServerTrace>(options, index, answer.address));
+    servers.traces.push_back(std::make_unique<ServerTrace>(options, index, answer.address, budget));
   }
   if (servers.traces.empty()) return absl::UnavailableError(absl::StrJoin(servers.silent, "; "));
   servers.job = options.job;

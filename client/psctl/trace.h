@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_CLIENT_PSCTL_TRACE_H_
 #define SYNCGRADS_CLIENT_PSCTL_TRACE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,6 +17,9 @@
 
 namespace syncgrads::client {
 
+// The most memory, in bytes, that the events of all processes may take.
+inline constexpr size_t kMaxTimelineBytes = size_t{1} << 30;
+
 struct TraceOptions {
   // HOST:PORT of any server.
   std::string server;
@@ -27,6 +31,8 @@ struct TraceOptions {
   absl::Duration length;
   // The file to write.
   std::string path;
+  // What a server sends beyond this is named as missing.
+  size_t max_bytes = kMaxTimelineBytes;
 };
 
 // What a file has.

@@ -7,8 +7,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/session/path_summary.h"
+#include "common/status_macros.h"
 
 namespace syncgrads::client {
+namespace {
+
+// Returns an error if a server gives one number to two groups: results of one of them would be
+// written to the tensors of the other.
+absl::Status CheckSameGroup(const GroupPlan& known, const GroupPlan& plan) {
+  if (known.spec.name != plan.spec.name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan of group \"", plan.spec.name, "\" has number ", ToNumber(plan.id),
+                     ", which is that of group \"", known.spec.name, "\""));
+  }
+  return CheckAgreement(known.spec, plan.spec, "whose plan came before");
+}
+
+}  // namespace
 
 DataPlane::DataPlane(Options options, Transport& transport, Timers& timers)
     : options_(std::move(options)),
@@ -79,7 +94,9 @@ absl::StatusOr<std::shared_ptr<GroupRounds>> DataPlane::AddGroup(
     if (found != groups_.end()) rounds = found->second;
     failure = failure_;
   }
-  if (rounds == nullptr) {
+  if (rounds != nullptr) {
+    SYNCGRADS_RETURN_IF_ERROR(CheckSameGroup(rounds->plan(), *plan));
+  } else {
     auto made = std::make_shared<GroupRounds>(
         std::move(plan),
         Identity{options_.generation, options_.hello.member, options_.hello.incarnation}, epoch_,

@@ -1,5 +1,6 @@
 #include "client/session/trace_reporter.h"
 
+#include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -33,15 +34,19 @@ void TraceReporter::Start(const TraceRequested& asked, MemberId self) {
     return;
   }
   if (recording_ != nullptr) recording_->Drop();
+  if (waiting_.has_value()) SetDoneLocked(*waiting_->recording);
   recording_ = std::make_shared<Recording>(asked.trace);
-  thread_ = std::thread(
-      [this, asked, self, recording = recording_, before = std::move(thread_)]() mutable {
-        if (before.joinable()) before.join();
-        Run(asked, self, *recording);
-        MutexLock end(mutex_);
-        recording->done = true;
-        changed_.NotifyAll();
-      });
+  waiting_ = Waiting{asked, self, recording_};
+  if (working_) return;
+  // The former thread takes no lock any more, so this does not block.
+  if (thread_.joinable()) thread_.join();
+  try {
+    thread_ = std::thread([this] { Work(); });
+    working_ = true;
+  } catch (const std::system_error&) {
+    SetDoneLocked(*recording_);
+    waiting_.reset();
+  }
 }
 
 void TraceReporter::Finish(absl::Duration timeout) {
@@ -59,11 +64,35 @@ void TraceReporter::Stop() {
   if (recording_ != nullptr) recording_->Drop();
 }
 
+void TraceReporter::Work() {
+  while (true) {
+    Waiting next;
+    {
+      MutexLock lock(mutex_);
+      if (!waiting_.has_value()) {
+        working_ = false;
+        return;
+      }
+      next = *std::move(waiting_);
+      waiting_.reset();
+    }
+    Run(next.asked, next.self, *next.recording);
+    MutexLock lock(mutex_);
+    SetDoneLocked(*next.recording);
+  }
+}
+
 void TraceReporter::Run(const TraceRequested& asked, MemberId self, Recording& recording) {
+  if (recording.dropped) return;
   absl::StatusOr<TraceRecords> records = RecordTrace(asked.length, recording.over);
   if (recording.dropped) return;
   const TraceReport report{asked.trace, self, records.ok() ? *std::move(records) : TraceRecords()};
   transport_.ReportTrace(coordinator_, report, kTimeout, recording.dropped).IgnoreError();
+}
+
+void TraceReporter::SetDoneLocked(Recording& recording) {
+  recording.done = true;
+  changed_.NotifyAll();
 }
 
 }  // namespace syncgrads::client

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,9 +20,10 @@
 
 namespace syncgrads::client {
 
-// Owned by a Session. The recording has a thread, which exists as long as it. If another worker of
-// the process is recording, it reports the events, and this one reports none. A report that cannot
-// be sent is dropped: training does not depend on it. Thread-safe.
+// Owned by a Session. All recordings are made on one thread, which exists while there are
+// recordings to make. If another worker of the process is recording, it reports the events, and
+// this one reports none. A report that cannot be sent is dropped, and a recording for which the
+// system has no thread is not made: training does not depend on it. Thread-safe.
 class TraceReporter {
  public:
   // `transport` must outlive this object.
@@ -31,8 +33,9 @@ class TraceReporter {
   ~TraceReporter();
 
   // Begins a recording. One that is in progress ends without a report: the coordinator requests a
-  // new one only if nobody waits for the one before. If the length is zero, the recording of this
-  // trace ends now, and is reported. Ignored after Stop.
+  // new one only if nobody waits for the one before. The new one begins when the one before has
+  // ended; of several that wait for this, only the newest is made. If the length is zero, the
+  // recording of this trace ends now, and is reported. Ignored after Stop. Does not block.
   void Start(const TraceRequested& asked, MemberId self);
 
   // Ends the recording now, and waits until it has been reported, for at most `timeout`. Returns at
@@ -52,7 +55,7 @@ class TraceReporter {
     std::atomic<bool> over{false};
     // Drops the report.
     std::atomic<bool> dropped{false};
-    // Whether the thread has nothing left to do; guarded by `mutex_`.
+    // Whether nothing is left to do for it; guarded by `mutex_`.
     bool done = false;
 
     void Drop() {
@@ -61,7 +64,18 @@ class TraceReporter {
     }
   };
 
+  // A recording that the thread has not begun.
+  struct Waiting {
+    TraceRequested asked;
+    MemberId self{};
+    std::shared_ptr<Recording> recording;
+  };
+
+  // The body of the thread: makes recordings until none waits.
+  void Work();
   void Run(const TraceRequested& asked, MemberId self, Recording& recording);
+  // Ends the wait of Finish for this recording.
+  void SetDoneLocked(Recording& recording) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string coordinator_;
   Transport& transport_;
@@ -71,7 +85,9 @@ class TraceReporter {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // The newest one; null before the first.
   std::shared_ptr<Recording> recording_ ABSL_GUARDED_BY(mutex_);
-  // The thread of the newest recording. It joins the one before.
+  std::optional<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Whether the thread will look at `waiting_` again.
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 

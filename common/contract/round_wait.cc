@@ -36,7 +36,7 @@ RoundWait FromProto(const v1::RoundWait& proto) {
   wait.tensor_count = proto.tensor_count();
   for (const v1::MissingMember& member : proto.missing()) {
     wait.missing.push_back(
-        {MemberId{member.member()}, member.name(), absl::Milliseconds(member.silent_ms())});
+        {MemberId{member.member()}, member.name(), MillisecondsFromWire(member.silent_ms())});
   }
   wait.open_for = MillisecondsFromWire(proto.open_ms());
   wait.held_for = proto.held_for();

@@ -258,7 +258,7 @@ class HttpServer::Connections : public httplib::Server {
       : events_(std::move(events)),
         security_(std::move(security)),
         times_(times),
-        tls_files_(security_.tls),
+        tls_files_(security_.tls, security_.warn),
         streams_(events_.interval) {}
   ~Connections() override {
     streams_.End();

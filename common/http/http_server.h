@@ -59,6 +59,9 @@ struct HttpSecurity {
   // Without a certificate, connections are plain text. With a client CA, callers may have a
   // certificate; one that is expired or of another CA ends the connection.
   TlsOptions tls;
+  // Logs a line if files of `tls` have changed and cannot be used. Called on any thread. May be
+  // null.
+  std::function<void(const std::string& line)> warn;
   // Returns the answer to a request for `path` that is refused; nullopt if the request may be
   // served. Called on any thread. A stream of events that is open ends when its request would be
   // refused. Null: every request may be served.

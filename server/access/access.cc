@@ -53,6 +53,9 @@ unsigned RolesFor(Action action) {
   return 0;
 }
 
+// Rules are read on a thread of gRPC, while others wait for them. A rule has about 100 bytes.
+constexpr off_t kMaxTokensFileBytes = 4 << 20;
+
 // A shorter token can be guessed: right tokens are not limited (WrongTokens).
 constexpr size_t kShortestToken = 16;
 
@@ -107,7 +110,8 @@ absl::StatusOr<bool> Access::Read() {
     return absl::InvalidArgumentError(absl::StrCat("--tokens_file=", path, ": ", why));
   };
   MutexLock reading(reading_);
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Does not wait for the other end of a pipe: this is a thread of gRPC.
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return failed(std::strerror(errno));
   // The version is that of the open file, because another file may be moved to its place. It is
   // taken before the file is read: a file that changes meanwhile has another version afterwards.
@@ -115,12 +119,18 @@ absl::StatusOr<bool> Access::Read() {
   if (fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
   const FileVersion version(status);
   if (IsRead(version)) return false;
+  if (!S_ISREG(status.st_mode)) return failed("it is not a regular file");
+  if (status.st_size > kMaxTokensFileBytes) {
+    return failed(absl::StrCat("it has ", status.st_size, " bytes; at most ", kMaxTokensFileBytes,
+                               " are permitted"));
+  }
   std::string text;
   char part[4096];
   ssize_t bytes = 0;
   while ((bytes = read(file.get(), part, sizeof(part))) != 0) {
     if (bytes > 0) {
       text.append(part, static_cast<size_t>(bytes));
+      if (text.size() > kMaxTokensFileBytes) return failed("it grows while it is read");
     } else if (errno != EINTR) {
       return failed(std::strerror(errno));
     }

@@ -22,7 +22,7 @@ DuplexStream::~DuplexStream() { unread_->Remove(own_unread_); }
 void DuplexStream::Start() {
   {
     MutexLock lock(mutex_);
-    deadline_ = deadlines_.Add(shared_from_this());
+    deadline_ = deadlines_.AddWithoutHello(shared_from_this());
   }
   call_->Begin(shared_from_this());
   call_->Read(&incoming_);
@@ -61,7 +61,8 @@ void DuplexStream::EndLocked(grpc::Status status) {
   finish_with_ = std::move(status);
   // A peer that does not read must not keep the stream open: the end has a deadline too.
   deadlines_.Remove(this, deadline_);
-  deadline_ = deadlines_.Add(shared_from_this());
+  deadline_ = has_hello_ ? deadlines_.Add(shared_from_this())
+                         : deadlines_.AddWithoutHello(shared_from_this());
   FinishLocked();
 }
 

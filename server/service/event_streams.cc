@@ -4,9 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/net/address.h"
 #include "common/rpc/status.h"
+#include "server/access/caller.h"
 #include "server/service/cancellable_call.h"
 #include "server/service/refused_stream.h"
 #include "server/service/start_thread.h"
@@ -58,16 +62,20 @@ v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most,
 // thread of the EventStreams. Owned by the EventStreams until OnDone.
 class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
  public:
-  Stream(EventStreams& streams, grpc::CallbackServerContext* context,
+  Stream(EventStreams& streams, grpc::CallbackServerContext* context, std::string network,
          const v1::EventsRequest& request, EventsPermission permission, bool with_details)
       : streams_(streams),
         call_(context),
+        network_(std::move(network)),
         job_(request.job()),
         follows_(request.follow()),
         permission_(std::move(permission)),
         with_details_(with_details),
         next_decision_(MonotonicNow() + streams.options_.permission_interval),
         next_(request.after() + 1) {}
+
+  // The network of the caller. Thread-safe.
+  const std::string& network() const { return network_; }
 
   // If nothing is being written, begins the next write, or ends the call. If a write takes too
   // long, cancels the call. Returns when to call this again, at the latest.
@@ -147,6 +155,7 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
 
   EventStreams& streams_;
   CancellableCall call_;
+  const std::string network_;
   const std::string job_;
   const bool follows_;
   const EventsPermission permission_;
@@ -180,23 +189,32 @@ grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
     EventsPermission permission) {
   const absl::StatusOr<bool> permitted = permission();
   if (!permitted.ok()) return new RefusedStream<v1::EventsReply>(permitted.status());
+  const std::string network = NetworkOf(CallerOf(*context).peer);
   Stream* begun = nullptr;
   {
     MutexLock lock(mutex_);
     if (stopping_) {
       return new RefusedStream<v1::EventsReply>(absl::UnavailableError(kStopping));
     }
+    const auto refused = [](size_t streams, absl::string_view whose, size_t most) {
+      return new RefusedStream<v1::EventsReply>(absl::ResourceExhaustedError(
+          absl::StrCat("this server already sends its events to ", streams, " callers", whose,
+                       ", of at most ", most, ": retry when one of them has ended")));
+    };
     if (streams_.size() >= options_.max_streams) {
-      return new RefusedStream<v1::EventsReply>(absl::ResourceExhaustedError(absl::StrCat(
-          "this server already sends its events to ", streams_.size(), " callers, of at most ",
-          options_.max_streams, ": retry when one of them has ended")));
+      return refused(streams_.size(), "", options_.max_streams);
+    }
+    const auto of_network = static_cast<size_t>(
+        absl::c_count_if(streams_, [&](const auto& one) { return one->network() == network; }));
+    if (of_network >= options_.max_streams_of_network) {
+      return refused(of_network, absl::StrCat(" of ", network), options_.max_streams_of_network);
     }
     if (!thread_.joinable()) {
       const absl::Status started = StartThread("events", thread_, [this] { Run(); });
       if (!started.ok()) return new RefusedStream<v1::EventsReply>(started);
     }
-    streams_.push_back(
-        std::make_shared<Stream>(*this, context, request, std::move(permission), *permitted));
+    streams_.push_back(std::make_shared<Stream>(*this, context, network, request,
+                                                std::move(permission), *permitted));
     begun = streams_.back().get();
   }
   log_.Wake();

@@ -31,7 +31,9 @@ v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most,
 using EventsPermission = std::function<absl::StatusOr<bool>()>;
 
 struct EventStreamsOptions {
+  // The maximum number of calls at a time: in all, and of one network (NetworkOf).
   size_t max_streams = 8;
+  size_t max_streams_of_network = 4;
   // How long a caller has to read a message before its call is cancelled.
   absl::Duration write_timeout = absl::Seconds(10);
   // The maximum number of events in one message.
@@ -51,7 +53,8 @@ class EventStreams {
   // Waits for the thread. All calls must have ended.
   ~EventStreams();
 
-  // Begins a call of Admin.Events, or refuses it. `permission` is called at the beginning, and on
+  // Begins a call of Admin.Events, or refuses it, with ResourceExhausted if there are too many.
+  // `permission` is called at the beginning, and on
   // the thread of this object at each permission_interval; it must not block for long. The call
   // ends with PermissionDenied if the caller may not read the events any more.
   grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,

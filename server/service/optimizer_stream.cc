@@ -8,8 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/net/address.h"
 #include "common/rpc/status.h"
 #include "common/status_macros.h"
+#include "server/access/caller.h"
 #include "server/service/cancellable_call.h"
 #include "server/service/refused_stream.h"
 
@@ -33,6 +36,18 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
   return results;
 }
 
+using Counts = std::map<std::string, size_t>;
+
+size_t CountOf(const Counts& counts, const std::string& key) {
+  const auto found = counts.find(key);
+  return found == counts.end() ? 0 : found->second;
+}
+
+void CountDown(Counts& counts, const std::string& key) {
+  const auto found = counts.find(key);
+  if (--found->second == 0) counts.erase(found);
+}
+
 }  // namespace
 
 // One call. It has a shared pointer to itself until gRPC has called OnDone. gRPC calls the methods
@@ -41,8 +56,9 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
                                  public TimedStream,
                                  public std::enable_shared_from_this<Stream> {
  public:
-  Stream(OptimizerStreams& streams, grpc::CallbackServerContext* context, std::string job)
-      : streams_(streams), call_(context), job_(std::move(job)) {}
+  Stream(OptimizerStreams& streams, grpc::CallbackServerContext* context, std::string network,
+         std::string job)
+      : streams_(streams), call_(context), network_(std::move(network)), job_(std::move(job)) {}
 
   // To be called once, before the reactor is returned to gRPC.
   void Start(absl::StatusOr<Results> results) {
@@ -90,12 +106,13 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
   void OnDone() override {
     call_.Done();
     streams_.deadlines_.Remove(this, deadline_);
-    streams_.Ended(job_);
+    streams_.Ended(network_, job_);
     self_.reset();
   }
 
   OptimizerStreams& streams_;
   CancellableCall call_;
+  const std::string network_;
   const std::string job_;
   std::shared_ptr<Stream> self_;
   Results results_;
@@ -107,36 +124,43 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
 
 grpc::ServerWriteReactor<v1::OptimizerChunk>* OptimizerStreams::Read(
     grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request) {
-  const absl::Status begun = Begin(request.job());
+  std::string network = NetworkOf(CallerOf(*context).peer);
+  const absl::Status begun = Begin(network, request.job());
   if (!begun.ok()) return new RefusedStream<v1::OptimizerChunk>(begun);
-  auto stream = std::make_shared<Stream>(*this, context, request.job());
+  auto stream = std::make_shared<Stream>(*this, context, std::move(network), request.job());
   stream->Start(Hold(jobs_, request));
   return stream.get();
 }
 
-absl::Status OptimizerStreams::Begin(const std::string& job) {
+absl::Status OptimizerStreams::Begin(const std::string& network, const std::string& job) {
   MutexLock lock(mutex_);
-  if (streams_ >= kMaxStreams) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this server already sends optimizers' states to ", streams_,
-                     " callers, of at most ", kMaxStreams, ": retry when one of them has ended"));
+  const auto refused = [](absl::string_view what, size_t streams, absl::string_view whose,
+                          size_t most) {
+    return absl::ResourceExhaustedError(absl::StrCat("this server already sends ", what, " to ",
+                                                     streams, " callers", whose, ", of at most ",
+                                                     most, ": retry when one of them has ended"));
+  };
+  if (streams_ >= kMaxStreams) return refused("optimizers' states", streams_, "", kMaxStreams);
+  if (const size_t streams = CountOf(streams_of_network_, network);
+      streams >= kMaxStreamsOfNetwork) {
+    return refused("optimizers' states", streams, absl::StrCat(" of ", network),
+                   kMaxStreamsOfNetwork);
   }
-  const auto of_job = streams_of_job_.find(job);
-  if (of_job != streams_of_job_.end() && of_job->second >= kMaxStreamsOfJob) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "this server already sends the optimizer's state of job \"", job, "\" to ", of_job->second,
-        " callers, of at most ", kMaxStreamsOfJob, ": retry when one of them has ended"));
+  if (const size_t streams = CountOf(streams_of_job_, job); streams >= kMaxStreamsOfJob) {
+    return refused(absl::StrCat("the optimizer's state of job \"", job, "\""), streams, "",
+                   kMaxStreamsOfJob);
   }
   ++streams_;
+  ++streams_of_network_[network];
   ++streams_of_job_[job];
   return absl::OkStatus();
 }
 
-void OptimizerStreams::Ended(const std::string& job) {
+void OptimizerStreams::Ended(const std::string& network, const std::string& job) {
   MutexLock lock(mutex_);
   --streams_;
-  const auto of_job = streams_of_job_.find(job);
-  if (--of_job->second == 0) streams_of_job_.erase(of_job);
+  CountDown(streams_of_network_, network);
+  CountDown(streams_of_job_, job);
 }
 
 }  // namespace syncgrads::server

@@ -22,8 +22,9 @@ namespace syncgrads::server {
 // whose caller does not read a message in time is cut. Thread-safe.
 class OptimizerStreams {
  public:
-  // The maximum number of calls at a time: of all jobs, and of one job.
-  static constexpr size_t kMaxStreams = 8;
+  // The maximum number of calls at a time: in all, of one network (NetworkOf), and of one job.
+  static constexpr size_t kMaxStreams = 16;
+  static constexpr size_t kMaxStreamsOfNetwork = kMaxStreams / 2;
   static constexpr size_t kMaxStreamsOfJob = 2;
 
   // The arguments must outlive this object. `deadlines` has the time that a caller has to read each
@@ -41,7 +42,8 @@ class OptimizerStreams {
   //   PermissionDenied    the token is not the job's
   //   FailedPrecondition  another generation; the round is not kept or not closed; or the group has
   //                       no optimizer on this server
-  //   ResourceExhausted   the job, or this server, has the maximum number of calls
+  //   ResourceExhausted   the job, the caller's network or this server has the maximum number of
+  //                       calls
   //   DeadlineExceeded    the caller has not read a message in time
   //   Cancelled           the caller has disconnected
   grpc::ServerWriteReactor<v1::OptimizerChunk>* Read(grpc::CallbackServerContext* context,
@@ -51,15 +53,17 @@ class OptimizerStreams {
   class Stream;
 
   // Counts a call. Errors: ResourceExhausted.
-  absl::Status Begin(const std::string& job);
-  void Ended(const std::string& job);
+  absl::Status Begin(const std::string& network, const std::string& job)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Ended(const std::string& network, const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Jobs& jobs_;
   StreamDeadlines& deadlines_;
 
   Mutex mutex_;
-  // The number of calls, and the number of each job that has one.
+  // The number of calls, and the number of each network and of each job that has one.
   size_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, size_t> streams_of_network_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, size_t> streams_of_job_ ABSL_GUARDED_BY(mutex_);
 };
 

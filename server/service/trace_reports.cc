@@ -6,16 +6,18 @@
 
 namespace syncgrads::server {
 
-TraceReports::TraceReports(uint64_t trace, const std::vector<MemberReport>& workers)
-    : trace_(trace) {
+TraceReports::TraceReports(const std::vector<MemberReport>& workers,
+                           const std::map<MemberId, uint64_t>& traces) {
   MutexLock lock(mutex_);
-  for (const MemberReport& worker : workers) awaited_[worker.member] = worker;
+  for (const MemberReport& worker : workers) {
+    awaited_[worker.member] = {worker, traces.at(worker.member)};
+  }
 }
 
 absl::Status TraceReports::Add(const v1::TraceReport& report) {
   MutexLock lock(mutex_);
-  const auto worker = awaited_.find(MemberId{report.member()});
-  if (report.trace() != trace_ || worker == awaited_.end()) {
+  const auto awaited = awaited_.find(MemberId{report.member()});
+  if (awaited == awaited_.end() || report.trace() != awaited->second.trace) {
     return absl::NotFoundError(absl::StrCat("member ", report.member(), " takes part in no trace ",
                                             report.trace(), " that is in progress"));
   }
@@ -27,10 +29,10 @@ absl::Status TraceReports::Add(const v1::TraceReport& report) {
     }
     held_bytes_ += bytes;
     Held& held = held_.emplace_back(Held{report.process(), bytes});
-    held.process.set_worker(worker->second.name);
-    held.process.set_rank(worker->second.rank.value_or(0));
+    held.process.set_worker(awaited->second.worker.name);
+    held.process.set_rank(awaited->second.worker.rank.value_or(0));
   }
-  if (report.last()) awaited_.erase(worker);
+  if (report.last()) awaited_.erase(awaited);
   changed_.NotifyAll();
   return absl::OkStatus();
 }
@@ -50,7 +52,7 @@ std::optional<v1::ProcessTrace> TraceReports::Next(absl::Time deadline) {
 std::vector<MemberReport> TraceReports::Awaited() const {
   MutexLock lock(mutex_);
   std::vector<MemberReport> workers;
-  for (const auto& [member, worker] : awaited_) workers.push_back(worker);
+  for (const auto& [member, awaited] : awaited_) workers.push_back(awaited.worker);
   return workers;
 }
 

@@ -25,13 +25,15 @@ inline constexpr size_t kMaxHeldTraceBytes = size_t{32} << 20;
 // Thread-safe.
 class TraceReports {
  public:
-  // `trace` is the number of the trace. `workers` take part in it.
-  TraceReports(uint64_t trace, const std::vector<MemberReport>& workers);
+  // `workers` take part in the trace. `traces` has the number that was drawn for each of them.
+  TraceReports(const std::vector<MemberReport>& workers,
+               const std::map<MemberId, uint64_t>& traces);
 
   // Holds a report until Next returns it.
   //
   // Errors:
-  //   NotFound     another trace, or a worker that does not take part or has sent its last report
+  //   NotFound     the number is not that of the worker, or the worker does not take part or has
+  //                sent its last report
   //   Unavailable  kMaxHeldTraceBytes are held; retry
   absl::Status Add(const v1::TraceReport& report);
 
@@ -46,15 +48,18 @@ class TraceReports {
   void StopAwaiting(MemberId worker);
 
  private:
+  struct AwaitedReport {
+    MemberReport worker;
+    uint64_t trace = 0;
+  };
   struct Held {
     v1::ProcessTrace process;
     size_t bytes = 0;
   };
 
-  const uint64_t trace_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::map<MemberId, MemberReport> awaited_ ABSL_GUARDED_BY(mutex_);
+  std::map<MemberId, AwaitedReport> awaited_ ABSL_GUARDED_BY(mutex_);
   std::deque<Held> held_ ABSL_GUARDED_BY(mutex_);
   size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -10,7 +11,6 @@
 #include "common/clock.h"
 #include "common/contract/trace.h"
 #include "common/random_number.h"
-#include "common/signals.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/core/plan/seconds.h"
@@ -123,12 +123,17 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
   v1::TraceReply begun;
   begun.mutable_begun();
   if (coordinator_ != nullptr) {
-    const TraceRequested asked{DrawRandomNumber(), length};
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<MemberReport> workers,
-                               coordinator_->RequestTrace(request.job(), request.token(), asked));
+    // Only a worker itself knows its number, so no other worker can report in its name.
+    std::map<MemberId, uint64_t> traces;
+    for (const MemberReport& member : coordinator_->Report(request.job()).members) {
+      traces[member.member] = DrawRandomNumber();
+    }
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        const std::vector<MemberReport> workers,
+        coordinator_->RequestTrace(request.job(), request.token(), traces, length));
     begun.mutable_begun()->set_workers(static_cast<uint32_t>(workers.size()));
-    reports_ = std::make_shared<TraceReports>(asked.trace, workers);
-    trace_ = asked.trace;
+    reports_ = std::make_shared<TraceReports>(workers, traces);
+    traces_ = std::move(traces);
   }
   recording_until_ = now + length;
   job_ = request.job();
@@ -163,9 +168,8 @@ absl::StatusOr<bool> Tracing::Stop(const std::string& job, const std::string& to
   recording_until_ = std::min(recording_until_, MonotonicNow());
   stream_->StopRecording();
   if (coordinator_ == nullptr) return true;
-  // A worker that was admitted later ignores it: it has no recording of this number.
   SYNCGRADS_RETURN_IF_ERROR(
-      coordinator_->RequestTrace(job, token, {trace_, absl::ZeroDuration()}).status());
+      coordinator_->RequestTrace(job, token, traces_, absl::ZeroDuration()).status());
   return true;
 }
 

@@ -4,6 +4,7 @@
 #define SYNCGRADS_SERVER_SERVICE_TRACING_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/ids.h"
 #include "common/mutex.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/control.pb.h"
@@ -66,9 +68,9 @@ class Tracing {
   Mutex mutex_;
   // The trace in progress: when its recording ends. InfinitePast if there is none.
   absl::Time recording_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Its job, its number, which the coordinator has drawn, and its call.
+  // Its job, the numbers that were drawn for the job's members, and its call.
   std::string job_ ABSL_GUARDED_BY(mutex_);
-  uint64_t trace_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<MemberId, uint64_t> traces_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   // Null if no trace with workers is in progress.
   std::shared_ptr<TraceReports> reports_ ABSL_GUARDED_BY(mutex_);

@@ -1,7 +1,10 @@
 #include "server/state/arena.h"
 
+#include <sys/resource.h>
+
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
@@ -10,6 +13,14 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(const std::string& name,
                                                      absl::Span<const size_t> value_bytes,
                                                      size_t optimizer_slots,
                                                      const AllocationProgress& progress) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && open_ >= limit.rlim_cur / 8) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(open_.load(),
+                     " groups share their results in memory already, which takes an "
+                     "eighth of the ",
+                     limit.rlim_cur, " file descriptors of this process"));
+  }
   std::vector<size_t> offsets;
   size_t array_bytes = 0;
   for (size_t bytes : value_bytes) {

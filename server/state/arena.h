@@ -11,6 +11,7 @@
 #ifndef SYNCGRADS_SERVER_STATE_ARENA_H_
 #define SYNCGRADS_SERVER_STATE_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -33,7 +34,10 @@ class Arena : public SlotSource {
   // returns. `name` and `progress` are passed to SharedRegion::Create.
   //
   // Errors:
-  //   ResourceExhausted  the memory cannot be allocated; has the number of bytes
+  //   ResourceExhausted  the memory cannot be allocated; has the number of bytes. Or there are as
+  //   many
+  //                      arenas as there may be: each has a file descriptor, and they may have an
+  //                      eighth of the process's limit
   static absl::StatusOr<std::shared_ptr<Arena>> Create(
       const std::string& name, absl::Span<const size_t> value_bytes, size_t optimizer_slots,
       const AllocationProgress& progress = nullptr);
@@ -41,6 +45,8 @@ class Arena : public SlotSource {
   // Makes the slot of a chunk in one of the sets. `position` is the chunk's index in
   // `value_bytes`.
   std::unique_ptr<Slot> MakeSlot(size_t set, size_t position);
+
+  ~Arena() override { --open_; }
 
   std::vector<StoredSlot> SlotsOf(size_t position) override;
   absl::StatusOr<std::unique_ptr<Slot>> Another(size_t, size_t, size_t) override { return nullptr; }
@@ -55,7 +61,12 @@ class Arena : public SlotSource {
         offsets_(std::move(offsets)),
         sizes_(std::move(sizes)),
         array_bytes_(set_bytes),
-        optimizer_slots_(optimizer_slots) {}
+        optimizer_slots_(optimizer_slots) {
+    ++open_;
+  }
+
+  // The number of arenas of the process.
+  static inline std::atomic<size_t> open_{0};
 
   const std::unique_ptr<SharedRegion> region_;
   // For each chunk, its offset within an array of all chunks, and its size.

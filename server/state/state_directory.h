@@ -5,6 +5,7 @@
 //   plan        the plan that this server has applied or, on server 0, has made: see PlanStore
 //   plan.copy   its copy: see RecordLog
 //   group-N     results of the group whose results_key() is N: see StateFile and PlanChange
+//   group-N.further/   further slots of the same
 //   unusable/   state that was found damaged: see SetAside
 
 #ifndef SYNCGRADS_SERVER_STATE_STATE_DIRECTORY_H_

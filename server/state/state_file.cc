@@ -35,7 +35,7 @@
 namespace syncgrads::server {
 namespace {
 
-constexpr uint64_t kMagic = 0x3274616473637953;  // "Sycsdat2"
+constexpr uint64_t kMagic = 0x3374616473637953;  // "Sycsdat3"
 
 struct Header {
   uint64_t magic;
@@ -234,8 +234,13 @@ absl::Status StateFile::OpenFiles() {
   SYNCGRADS_RETURN_IF_ERROR(CheckHeader(path_, *region_, layout_, kSets, map.bytes));
   MutexLock lock(mutex_);
   AddSlotsLocked();
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(FurtherPath(path_), none)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator further(FurtherPath(path_), error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return absl::UnavailableError(
+        absl::StrCat(FurtherPath(path_), " cannot be read: ", error.message()));
+  }
+  for (const auto& entry : further) {
     const std::vector<std::string> numbers = absl::StrSplit(entry.path().filename().string(), '.');
     size_t position, number;
     if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &position) ||
@@ -336,8 +341,9 @@ absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t
   const FileMap map(one, 1);
   const std::string directory = FurtherPath(path_);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::UnavailableError(
-        absl::StrCat(directory, " cannot be created: ", std::strerror(errno)));
+    const std::string text = absl::StrCat(directory, " cannot be created: ", std::strerror(errno));
+    return errno == ENOSPC || errno == EDQUOT ? absl::ResourceExhaustedError(text)
+                                              : absl::UnavailableError(text);
   }
   const std::string path = absl::StrCat(directory, "/", position, ".", further_[position]);
   SYNCGRADS_ASSIGN_OR_RETURN(

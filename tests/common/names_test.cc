@@ -27,6 +27,19 @@ TEST(NamesTest, RefusesControlCharactersAndShowsThemEscaped) {
   ExpectError(CheckName("x", "\xe2\x80\xa8"), kInvalid, {"\\xe2\\x80\\xa8"});
 }
 
+TEST(NamesTest, RefusesCharactersThatChangeTheDirectionOfAText) {
+  for (const char* name : {"\u061c", "\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d",
+                           "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"}) {
+    EXPECT_EQ(CheckName("x", name).code(), kInvalid) << Printable(name);
+  }
+  EXPECT_EQ(Printable("job\u202egpj.\u2069"), "job\\xe2\\x80\\xaegpj.\\xe2\\x81\\xa9");
+  // Their neighbours, with the joiner of emoji; and Hebrew and Arabic letters.
+  for (const char* name : {"\u061b", "\u200d", "\u2010", "\u202f", "\u2065", "\u206a",
+                           "\u05d0\u05d1", "\u0627\u0644"}) {
+    EXPECT_THAT(CheckName("x", name), IsOk()) << name;
+  }
+}
+
 TEST(NamesTest, RefusesWhatIsNotUtf8) {
   // A lone continuation byte, an incomplete character, an overlong slash, a surrogate, and a code
   // point beyond U+10FFFF.

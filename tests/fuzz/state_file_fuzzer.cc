@@ -22,7 +22,7 @@ using server::StateFile;
 using server::StateLayout;
 using server::StoredSlot;
 
-constexpr const char* kNames[] = {"group-3", "group-3.0.0"};
+constexpr const char* kNames[] = {"group-3", "group-3.further/0.0"};
 constexpr size_t kChunks = 2;
 
 void PublishRound(const StateLayout& layout, size_t position, uint64_t round, server::Slot& slot) {
@@ -47,7 +47,9 @@ std::vector<std::string> IntactFiles() {
   const auto further = (*file)->Another(0, 200, 6);
   Require(further.ok(), "a further slot is created");
   PublishRound(layout, 0, 4, **further);
-  return {scratch.Read(kNames[0]), scratch.Read(kNames[1])};
+  std::vector<std::string> files = {scratch.Read(kNames[0]), scratch.Read(kNames[1])};
+  Require(!files[0].empty() && !files[1].empty(), "there are both files");
+  return files;
 }
 
 void RequirePublished(const StateLayout& layout, size_t position, const StoredSlot& stored) {
@@ -73,6 +75,7 @@ std::string Change(uint8_t file, uint16_t offset, uint8_t length, uint8_t value)
 void Fuzz(absl::string_view input) {
   static const std::vector<std::string> intact = IntactFiles();
   static const ScratchDirectory scratch;
+  std::filesystem::create_directory(scratch.PathOf("group-3.further"));
   std::vector<std::string> files = intact;
   Choices choices(input);
   while (!choices.empty()) {
@@ -91,6 +94,7 @@ void Fuzz(absl::string_view input) {
   const StateLayout layout = server::ExampleLayout();
   const auto opened = StateFile::Open(scratch.PathOf(kNames[0]), layout);
   RequireExplained(opened.status());
+  Require(opened.ok() || files != intact, "files that are not damaged are opened");
   if (!opened.ok()) return;
   for (size_t position = 0; position < kChunks; ++position) {
     for (const StoredSlot& stored : (*opened)->SlotsOf(position)) {

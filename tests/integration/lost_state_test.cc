@@ -41,7 +41,7 @@ void Forget(const std::string& state) {
     if (name.rfind("plan", 0) == 0 || name.rfind("group-", 0) == 0) files.push_back(entry.path());
   }
   EXPECT_GE(files.size(), 3u);
-  for (const std::filesystem::path& file : files) std::filesystem::remove(file);
+  for (const std::filesystem::path& file : files) std::filesystem::remove_all(file);
 }
 
 class LostStateTest : public ::testing::TestWithParam<Case> {

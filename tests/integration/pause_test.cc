@@ -208,8 +208,9 @@ class WallClock {
     setenv("FAKETIME_TIMESTAMP_FILE", path_.c_str(), 1);
     setenv("FAKETIME_NO_CACHE", "1", 1);
     setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
-    // The dynamic linker replaces $LIB with the library folder of this architecture.
-    setenv("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1", 1);
+    // The dynamic linker replaces $LIB with the library folder of this architecture. The allocator
+    // is that of the C library: libfaketime and jemalloc call each other before either is ready.
+    setenv("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1:libstdc++.so.6:libc.so.6", 1);
   }
   ~WallClock() { unsetenv("LD_PRELOAD"); }
 

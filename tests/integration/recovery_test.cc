@@ -272,6 +272,7 @@ void DamageValues(const std::string& state) {
   std::filesystem::path largest;
   for (const auto& entry : std::filesystem::directory_iterator(state)) {
     if (entry.path().filename().string().rfind("group-", 0) != 0) continue;
+    if (!entry.is_regular_file()) continue;  // further slots
     if (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)) {
       largest = entry.path();
     }

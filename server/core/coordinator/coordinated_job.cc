@@ -354,11 +354,16 @@ void CoordinatedJob::ChangeLearningRate() {
 }
 
 absl::StatusOr<std::vector<MemberReport>> CoordinatedJob::RequestTrace(
-    const std::string& token, const TraceRequested& asked) const {
+    const std::string& token, const std::map<MemberId, uint64_t>& traces,
+    absl::Duration length) const {
   SYNCGRADS_RETURN_IF_ERROR(job_.CheckToken(token));
   std::vector<MemberReport> workers = Report().members;
-  std::erase_if(workers, [](const MemberReport& one) { return one.gone || !one.rank.has_value(); });
-  for (const MemberReport& worker : workers) members_.Send(*members_.Find(worker.member), asked);
+  std::erase_if(workers, [&traces](const MemberReport& one) {
+    return one.gone || !one.rank.has_value() || !traces.contains(one.member);
+  });
+  for (const MemberReport& worker : workers) {
+    members_.Send(*members_.Find(worker.member), TraceRequested{traces.at(worker.member), length});
+  }
   return workers;
 }
 

@@ -36,6 +36,7 @@
 #define SYNCGRADS_SERVER_CORE_COORDINATOR_COORDINATED_JOB_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -195,9 +196,10 @@ class CoordinatedJob {
   absl::StatusOr<uint64_t> SetLearningRate(const std::string& token, double factor,
                                            const std::string& by);
   void SetLearningRate(MemberId member, uint64_t request, double factor);
-  // Asks the connected members of the epoch to record; see Coordinator::RequestTrace.
+  // Asks members of the epoch to record; see Coordinator::RequestTrace.
   absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& token,
-                                                         const TraceRequested& asked) const;
+                                                         const std::map<MemberId, uint64_t>& traces,
+                                                         absl::Duration length) const;
   JobReport Report() const;
   // Takes a sample of what the members have reported about their training, and of the job's steps
   // per second, if a second has passed since the last one. Call it at every tick. `now` is a time

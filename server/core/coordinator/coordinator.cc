@@ -127,12 +127,12 @@ void Coordinator::SetLearningRate(const MemberKey& member, uint64_t request, dou
   }
 }
 
-absl::StatusOr<std::vector<MemberReport>> Coordinator::RequestTrace(const std::string& job,
-                                                                    const std::string& token,
-                                                                    const TraceRequested& asked) {
+absl::StatusOr<std::vector<MemberReport>> Coordinator::RequestTrace(
+    const std::string& job, const std::string& token, const std::map<MemberId, uint64_t>& traces,
+    absl::Duration length) {
   MutexLock lock(mutex_);
   SYNCGRADS_ASSIGN_OR_RETURN(CoordinatedJob* const found, jobs_.FindOpen(job));
-  return found->RequestTrace(token, asked);
+  return found->RequestTrace(token, traces, length);
 }
 
 JobReport Coordinator::Report(const std::string& job) const {

@@ -41,6 +41,7 @@
 #define SYNCGRADS_SERVER_CORE_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -207,16 +208,18 @@ class Coordinator {
   // A member sets that factor. It receives Done when every server has applied the epoch that has
   // the factor, or Refused with one of the errors above.
   void SetLearningRate(const MemberKey& member, uint64_t request, double factor);
-  // Asks the connected members of the job's epoch to record their events. Returns the present
-  // members of the epoch, in rank order; one that is not connected does not receive the signal. If
-  // the length is zero, asks them to end their recordings of this trace.
+  // Asks the members of the job's epoch that have a number in `traces` to record their events, each
+  // as the trace of its own number. Returns these members, in rank order; one that is not connected
+  // does not receive the signal. If the length is zero, asks them to end their recordings of these
+  // numbers.
   //
   // Errors:
   //   NotFound          the job does not exist or is closed
   //   PermissionDenied  the token is not the job's
   absl::StatusOr<std::vector<MemberReport>> RequestTrace(const std::string& job,
                                                          const std::string& token,
-                                                         const TraceRequested& asked);
+                                                         const std::map<MemberId, uint64_t>& traces,
+                                                         absl::Duration length);
   // For status reports. All zeros, without members, if the job does not exist.
   JobReport Report(const std::string& job) const;
   // For status reports: what the job's members have reported about its training, with times of the

@@ -9,8 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
+#include "common/contract/signals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
@@ -19,6 +22,7 @@ namespace syncgrads::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -83,6 +87,11 @@ class MembershipTest : public ::testing::Test {
     stream().Accept();
     stream().Receive(AWelcome());
     stream().Receive(Begun(AnEpoch()));
+  }
+  void ReceiveFromTheWire(const v1::JobSignal& proto) {
+    absl::StatusOr<std::optional<JobSignal>> signal = FromProto(proto);
+    ASSERT_TRUE(signal.ok() && signal->has_value());
+    stream().Receive((*signal)->kind);
   }
   GroupSpec Spec() {
     GroupSpec spec;
@@ -307,6 +316,40 @@ TEST_F(MembershipTest, HandsOnARefusal) {
       Refused{Sent<RegisterGroup>()[0].request, absl::InvalidArgumentError("two shapes")});
   EXPECT_EQ(answer, absl::InvalidArgumentError("two shapes"));
   EXPECT_TRUE(membership_->status().ok());
+}
+
+// What a worker receives if the coordinator sends an error without a code and a message.
+TEST_F(MembershipTest, StatesThatTheCoordinatorHasSentNoReason) {
+  BecomeAMember();
+  std::vector<absl::Status> answers;
+  const auto answer = [&](RegisterResult plan) { answers.push_back(plan.status()); };
+  membership_->Register(Spec(), 0, answer);
+  v1::JobSignal refused;
+  refused.mutable_refused()->set_request(Sent<RegisterGroup>()[0].request);
+  refused.mutable_refused()->mutable_error();
+  ReceiveFromTheWire(refused);
+  membership_->Register(Spec(), 0, answer);
+  v1::JobSignal expelled;
+  expelled.mutable_expelled();
+  ReceiveFromTheWire(expelled);
+  EXPECT_THAT(answers, ElementsAre(absl::UnknownError("refused without a reason"),
+                                   absl::UnknownError("expelled without a reason")));
+  EXPECT_EQ(events_.over, absl::UnknownError("expelled without a reason"));
+  EXPECT_EQ(membership_->status(), events_.over);
+}
+
+TEST_F(MembershipTest, KeepsTheCodeOfAnErrorWithoutAMessage) {
+  BecomeAMember();
+  v1::JobSignal expelled;
+  expelled.mutable_expelled()->set_code(static_cast<int>(absl::StatusCode::kAborted));
+  ReceiveFromTheWire(expelled);
+  EXPECT_EQ(events_.over, absl::AbortedError("expelled without a reason"));
+}
+
+TEST_F(MembershipTest, IsOverWhenItIsExpelledWithoutAnError) {
+  BecomeAMember();
+  stream().Receive(Expelled{absl::OkStatus()});
+  EXPECT_EQ(events_.over, absl::UnknownError("expelled without a reason"));
 }
 
 // The plan has the sizes of the buffers that the caller passes later.

@@ -11,6 +11,7 @@
 namespace syncgrads::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -96,6 +97,39 @@ TEST_F(ClusterQueryTest, AServerThatHasNeverConnectedHasNoAddress) {
   EXPECT_THAT(Texts(answers), ElementsAre("0 ok", "1 ok", "2 ok", "3 silent"));
   EXPECT_EQ(NameOf(answers[3]), "server 3");
   EXPECT_THAT(std::string(answers[3].reply.status().message()), HasSubstr("never connected"));
+}
+
+TEST_F(ClusterQueryTest, AsksALimitedNumberOfServersAndSaysHowManyAreLeftOut) {
+  constexpr size_t kMost = ClusterQuery::kMostServers;
+  for (uint32_t index = 3; index < kMost + 500; ++index) zero_.Lists(index, one_.address());
+  ClusterQuery query(zero_.address(), kLong);
+  for (int number = 0; number < 2; ++number) {
+    const std::vector<Answer> answers = query.Ask();
+    ASSERT_EQ(answers.size(), kMost + 1);
+    for (size_t i = 0; i < kMost; ++i) EXPECT_TRUE(answers[i].reply.ok()) << i;
+    const Answer& left_out = answers.back();
+    EXPECT_EQ(NameOf(left_out), absl::StrCat("server ", kMost, ", ", one_.address()));
+    EXPECT_FALSE(left_out.was_asked);
+    EXPECT_EQ(left_out.reply.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(left_out.reply.status().message()),
+                AllOf(HasSubstr("499 others"), HasSubstr("1000 servers")));
+  }
+}
+
+TEST_F(ClusterQueryTest, OnlyTheCoordinatorNamesOtherServers) {
+  one_.Lists(7, two_->address());
+  ClusterQuery query(zero_.address(), kLong);
+  EXPECT_THAT(Texts(query.Ask()), ElementsAre("0 ok", "1 ok", "2 ok"));
+}
+
+TEST_F(ClusterQueryTest, AServerThatIsNamedAtTwoAddressesIsNotAskedForEver) {
+  FakeServer first(3), second(3);
+  zero_.Lists(3, first.address());
+  zero_.Lists(3, second.address());
+  first.Stop();
+  second.Stop();
+  ClusterQuery query(zero_.address(), kLong);
+  EXPECT_THAT(Texts(query.Ask()), ElementsAre("0 ok", "1 ok", "2 ok", "3 silent"));
 }
 
 TEST_F(ClusterQueryTest, IfNobodyAnswersTheAddressIsNamed) {

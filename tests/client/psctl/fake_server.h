@@ -83,6 +83,21 @@ class FakeServer {
       one.set_connected(!address.empty());
     });
   }
+  // Answers GetStatus with an error.
+  void SetError(grpc::Status error) {
+    MutexLock lock(admin_.mutex);
+    admin_.error = std::move(error);
+  }
+  // Changes the events that it has.
+  void SetEvents(v1::EventsReply events) {
+    MutexLock lock(admin_.mutex);
+    admin_.events = std::move(events);
+  }
+  // A recording begins, and then this reply is sent again and again until the call is cancelled.
+  void SetEndlessTrace(v1::TraceReply reply) {
+    MutexLock lock(admin_.mutex);
+    admin_.trace = std::move(reply);
+  }
   // Its clock is this much ahead of the real one.
   void SetClock(absl::Duration ahead) {
     MutexLock lock(admin_.mutex);
@@ -95,14 +110,41 @@ class FakeServer {
     grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                            v1::GetStatusReply* answer) override {
       MutexLock lock(mutex);
+      if (!error.ok()) return error;
       *answer = reply;
       answer->mutable_server()->set_date_ms(
           static_cast<uint64_t>(absl::ToUnixMillis(absl::Now() + ahead)));
       return grpc::Status::OK;
     }
+    grpc::Status Events(grpc::ServerContext*, const v1::EventsRequest*,
+                        grpc::ServerWriter<v1::EventsReply>* writer) override {
+      MutexLock lock(mutex);
+      writer->Write(events);
+      return grpc::Status::OK;
+    }
+    grpc::Status ReadClock(grpc::ServerContext*, const v1::ReadClockRequest*,
+                           v1::ReadClockReply*) override {
+      return grpc::Status::OK;
+    }
+    grpc::Status Trace(grpc::ServerContext*, const v1::TraceRequest*,
+                       grpc::ServerWriter<v1::TraceReply>* writer) override {
+      v1::TraceReply begun;
+      begun.mutable_begun();
+      writer->Write(begun);
+      const v1::TraceReply again = [this] {
+        MutexLock lock(mutex);
+        return trace;
+      }();
+      while (writer->Write(again)) {
+      }
+      return grpc::Status::OK;
+    }
 
     Mutex mutex;
     v1::GetStatusReply reply ABSL_GUARDED_BY(mutex);
+    grpc::Status error ABSL_GUARDED_BY(mutex);
+    v1::EventsReply events ABSL_GUARDED_BY(mutex);
+    v1::TraceReply trace ABSL_GUARDED_BY(mutex);
     absl::Duration ahead ABSL_GUARDED_BY(mutex);
   };
   struct FakeControl : v1::Control::Service {

@@ -272,5 +272,23 @@ TEST_F(DataPlaneTest, RefusesAPlanThatNamesAServerThatThereIsNot) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// A result of the one would be written to the tensors of the other.
+TEST_F(DataPlaneTest, RefusesAPlanWithTheNumberOfAnotherGroup) {
+  Start();
+  const GroupPlan large = Plan({1000}, 4096);
+  const std::shared_ptr<GroupRounds> rounds = Add(large);
+  const auto status = [this](GroupPlan plan) {
+    return plane_->AddGroup(std::make_shared<const GroupPlan>(std::move(plan))).status();
+  };
+  GroupPlan renamed = large;
+  renamed.spec.name = "small";
+  EXPECT_EQ(status(renamed).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status(renamed).message()),
+              ::testing::AllOf(::testing::HasSubstr("\"small\" has number 3"),
+                               ::testing::HasSubstr("\"model\"")));
+  EXPECT_FALSE(status(Plan({4}, 4096)).ok());
+  EXPECT_EQ(Add(large), rounds) << "the same group is registered again";
+}
+
 }  // namespace
 }  // namespace syncgrads::client

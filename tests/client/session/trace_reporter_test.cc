@@ -1,13 +1,21 @@
 #include "client/session/trace_reporter.h"
 
+#include <pthread.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstddef>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/session/session.h"
 #include "common/mutex.h"
 #include "common/trace/trace.h"
@@ -60,6 +68,37 @@ std::vector<std::string> EventsOf(const TraceReport& report) {
   }
   return names;
 }
+
+// The number of threads of this process.
+ptrdiff_t CountThreads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// While it exists, the system has no thread for this process: a stack does not fit its memory.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t attributes;
+    EXPECT_EQ(pthread_getattr_default_np(&attributes), 0);
+    EXPECT_EQ(pthread_attr_getstacksize(&attributes, &usual_), 0);
+    pthread_attr_destroy(&attributes);
+    Set(size_t{1} << 60);
+  }
+  ~NoThreads() { Set(usual_); }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  static void Set(size_t bytes) {
+    pthread_attr_t attributes;
+    EXPECT_EQ(pthread_getattr_default_np(&attributes), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes, bytes), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+  }
+
+  size_t usual_ = 0;
+};
 
 class TraceReporterTest : public ::testing::Test {
  protected:
@@ -115,6 +154,60 @@ TEST_F(TraceReporterTest, ANewRecordingReplacesTheOneInProgress) {
   reporter_.Finish(kLong);
   ASSERT_THAT(transport_.reports(), ElementsAre(Field(&TraceReport::trace, 18)));
   EXPECT_THAT(EventsOf(transport_.reports()[0]), IsEmpty());
+}
+
+TEST_F(TraceReporterTest, ManyRequestsHaveOneThreadAndTheNewestIsReported) {
+  // The report of the first recording occupies the thread until all requests have come.
+  std::atomic<bool> reporting = false;
+  std::atomic<bool> release = false;
+  transport_.on_report = [&](const std::atomic<bool>&) {
+    reporting = true;
+    while (!release) std::this_thread::yield();
+  };
+  const ptrdiff_t threads = CountThreads();
+  constexpr uint64_t kRequests = 1000;
+  reporter_.Start({.trace = 0, .length = absl::Milliseconds(1)}, kSelf);
+  ASSERT_TRUE(WaitUntil([&] { return reporting.load(); }));
+  for (uint64_t trace = 1; trace <= kRequests; ++trace) {
+    reporter_.Start({.trace = trace, .length = kLong}, kSelf);
+  }
+  EXPECT_LE(CountThreads(), threads + 1);
+  release = true;
+  reporter_.Finish(kLong);
+  EXPECT_THAT(transport_.reports(),
+              ElementsAre(Field(&TraceReport::trace, 0), Field(&TraceReport::trace, kRequests)));
+}
+
+TEST_F(TraceReporterTest, ARecordingBeginsAfterTheThreadOfTheOneBeforeHasEnded) {
+  const ptrdiff_t threads = CountThreads();
+  for (uint64_t trace = 1; trace <= 100; ++trace) {
+    reporter_.Start({.trace = trace, .length = kLong}, kSelf);
+    reporter_.Finish(kLong);
+    ASSERT_EQ(transport_.reports().size(), trace);
+    EXPECT_EQ(transport_.reports().back().trace, trace);
+    EXPECT_LE(CountThreads(), threads + 2);  // one may be listed for a moment after its end
+  }
+}
+
+TEST_F(TraceReporterTest, ARecordingForWhichTheSystemHasNoThreadIsNotMade) {
+  std::atomic<pid_t> thread = 0;
+  transport_.on_report = [&](const std::atomic<bool>&) { thread = gettid(); };
+  reporter_.Start({.trace = 17, .length = kLong}, kSelf);
+  reporter_.Finish(kLong);
+  // Until its thread has ended, a further recording needs no thread.
+  const std::string task = absl::StrCat("/proc/self/task/", thread.load());
+  ASSERT_TRUE(WaitUntil([&] { return !std::filesystem::exists(task); }));
+  {
+    const NoThreads none;
+    reporter_.Start({.trace = 18, .length = kLong}, kSelf);
+    // Does not wait for it.
+    reporter_.Finish(absl::InfiniteDuration());
+  }
+  EXPECT_FALSE(IsTracing());
+  reporter_.Start({.trace = 19, .length = kLong}, kSelf);
+  reporter_.Finish(kLong);
+  EXPECT_THAT(transport_.reports(),
+              ElementsAre(Field(&TraceReport::trace, 17), Field(&TraceReport::trace, 19)));
 }
 
 TEST_F(TraceReporterTest, AnotherWorkerOfTheProcessReportsNoEvents) {

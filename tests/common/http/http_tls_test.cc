@@ -2,12 +2,16 @@
 
 #include <httplib.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -52,6 +56,11 @@ class HttpTlsTest : public ::testing::Test {
   }
 
   std::string Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
+  std::string Contents(const std::string& file) const {
+    std::ostringstream text;
+    text << std::ifstream(Path(file)).rdbuf();
+    return text.str();
+  }
   void WriteCa(const std::string& name, const CertificateAuthority& authority) const {
     EXPECT_THAT(WriteSecretFile(Path(name + ".pem"), authority.certificate()), IsOk());
   }
@@ -107,11 +116,49 @@ TEST_F(HttpTlsTest, FilesAreReadWhenTheyHaveChanged) {
 }
 
 TEST_F(HttpTlsTest, FilesThatCannotBeUsedAreTriedAgain) {
-  EXPECT_EQ(Get("a"), "page");
   std::rename(Path("server.key").c_str(), Path("kept").c_str());
+  for (int i = 0; i < 2; ++i) EXPECT_NE(Get("a"), "page");
+  // A FIFO that nobody writes to does not block.
+  ASSERT_EQ(mkfifo(Path("server.key").c_str(), 0600), 0);
   for (int i = 0; i < 2; ++i) EXPECT_NE(Get("a"), "page");
   std::rename(Path("kept").c_str(), Path("server.key").c_str());
   EXPECT_EQ(Get("a"), "page");
+}
+
+TEST_F(HttpTlsTest, WhileFilesCannotBeUsedThoseThatWereUsedLastStay) {
+  EXPECT_EQ(Get("a"), "page");
+  std::ofstream(Path("copy.pem")) << std::ifstream(Path("ca.pem")).rdbuf();
+  const std::string whole = Contents("server.pem");
+  const std::vector<std::pair<std::string, std::function<void(const std::string&)>>> faults = {
+      {"missing", [](const std::string&) {}},
+      {"empty", [](const std::string& path) { std::ofstream{path}; }},
+      {"garbage", [](const std::string& path) { std::ofstream(path) << "garbage"; }},
+      {"truncated",
+       [&](const std::string& path) { std::ofstream(path) << whole.substr(0, whole.size() / 2); }},
+      {"a FIFO", [](const std::string& path) { EXPECT_EQ(mkfifo(path.c_str(), 0600), 0) << path; }},
+      {"a directory",
+       [](const std::string& path) { EXPECT_EQ(mkdir(path.c_str(), 0700), 0) << path; }}};
+  for (const std::string file : {"server.pem", "server.key", "ca.pem"}) {
+    for (const auto& [fault, make] : faults) {
+      std::rename(Path(file).c_str(), Path("kept").c_str());
+      make(Path(file));
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(Get("a", "copy"), "page") << file << " is " << fault;
+      std::remove(Path(file).c_str());
+      std::rename(Path("kept").c_str(), Path(file).c_str());
+    }
+  }
+  // The key of another certificate.
+  std::rename(Path("server.key").c_str(), Path("kept").c_str());
+  std::ofstream(Path("server.key")) << Contents("a.key");
+  EXPECT_EQ(Get("a", "copy"), "page");
+  std::rename(Path("kept").c_str(), Path("server.key").c_str());
+
+  // Files that can be used are used again, and the old ones are not.
+  const CertificateAuthority other("b");
+  WriteCa("new-ca", other);
+  Issue("server", other, "IP:127.0.0.1");
+  EXPECT_EQ(Get("a", "new-ca"), "page");
+  EXPECT_NE(Get("a", "copy"), "page");
 }
 
 TEST_F(HttpTlsTest, ACallerHasTwoOfTheFourStreamsOfEvents) {

@@ -156,6 +156,31 @@ def _():
     return f"{sent} were taken, and another call is answered"
 
 
+@row("6,000 streams without a message, of a peer that never acknowledges the limit of streams")
+def _():
+    connections = [RawConnection() for _ in range(6)]
+    for connection in connections:
+        connection.acknowledges = False
+        connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS), *[
+            RawConnection.headers("/syncgrads.v1.Control/Join", 1 + 2 * number)
+            for number in range(1000)])
+    # The server keeps 4,096 of them until the deadline for their hello. The oldest end before.
+    late = 0
+    for connection in connections:
+        ended = 0
+        while ended < 1000:
+            frame = connection.read()
+            if frame is None:
+                raise Failure(f"a connection ended after {ended} streams")
+            kind, flags, _, payload = frame
+            if kind == RawConnection.HEADERS and flags & 1:
+                ended += 1
+                late += b"within 10s" in payload
+    if late > 4096:
+        raise Failure(f"{late} streams were kept until their deadline")
+    return f"{late} were kept until their deadline"
+
+
 @row("50 probes of 19 MiB, without a hello")
 def _():
     stub = control_grpc.ControlStub(channel())

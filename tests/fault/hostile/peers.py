@@ -308,6 +308,7 @@ class RawConnection:
 
     def __init__(self):
         self.socket = connect()
+        self.acknowledges = True
 
     @staticmethod
     def frame(kind, flags=0, stream=0, payload=b""):
@@ -331,13 +332,13 @@ class RawConnection:
 
     def read(self):
         """Returns the next frame as (kind, flags, stream, payload); None at the end. Settings and
-        pings are acknowledged."""
+        pings are acknowledged, unless `acknowledges` is False."""
         try:
             header = self._read_exactly(9)
             length, kind, flags = int.from_bytes(header[:3], "big"), header[3], header[4]
             stream = int.from_bytes(header[5:], "big") & 0x7fffffff
             payload = self._read_exactly(length)
-            if kind in (self.SETTINGS, self.PING) and not flags & 1:
+            if kind in (self.SETTINGS, self.PING) and not flags & 1 and self.acknowledges:
                 self.send(self.frame(kind, 1, 0, payload if kind == self.PING else b""))
         except socket.timeout:
             raise Failure(f"no frame within {PATIENCE} s") from None

@@ -2,6 +2,7 @@
 
 #include "server/service/event_streams.h"
 
+#include <grpcpp/create_channel.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -42,6 +43,7 @@ class EventStreamsTest : public ::testing::Test {
     });
     grpc::ServerBuilder builder;
     builder.RegisterService(&*admin_);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     server_ = builder.BuildAndStart();
     stub_ = v1::Admin::NewStub(server_->InProcessChannel({}));
   }
@@ -93,10 +95,11 @@ class EventStreamsTest : public ::testing::Test {
     bool finished = false;
   };
 
-  std::unique_ptr<Call> Follow() {
+  std::unique_ptr<Call> Follow() { return Follow(*stub_); }
+  static std::unique_ptr<Call> Follow(v1::Admin::Stub& stub) {
     v1::EventsRequest request;
     request.set_follow(true);
-    return std::make_unique<Call>(*stub_, request);
+    return std::make_unique<Call>(stub, request);
   }
   // Returns the texts of a call that does not follow.
   std::vector<std::string> Read(const v1::EventsRequest& request = {}) {
@@ -125,6 +128,7 @@ class EventStreamsTest : public ::testing::Test {
   };
   std::optional<Admin> admin_;
   std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
@@ -201,6 +205,41 @@ TEST_F(EventStreamsTest, TheNumberOfCallsIsLimited) {
   EXPECT_TRUE(WaitUntil([this] { return Read() == std::vector<std::string>{"one"}; }));
   Record("two");
   EXPECT_EQ(first->NextText(), "two");
+}
+
+TEST_F(EventStreamsTest, ANetworkHasHalfOfThePlaces) {
+  Start({}, {});
+  Record("one");
+  // The calls in the process are of one network, and those over TCP of another one.
+  const auto over_tcp = v1::Admin::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
+  std::vector<std::unique_ptr<Call>> calls;
+  const auto fill = [&](v1::Admin::Stub& stub) {
+    for (int i = 0; i < 4; ++i) {
+      calls.push_back(Follow(stub));
+      EXPECT_EQ(calls.back()->NextText(), "one");
+    }
+  };
+  const auto refusal = [](v1::Admin::Stub& stub) {
+    const auto call = Follow(stub);
+    EXPECT_FALSE(call->Next().has_value());
+    const grpc::Status status = call->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    return status.error_message();
+  };
+  fill(*over_tcp);
+  EXPECT_THAT(refusal(*over_tcp), HasSubstr("to 4 callers of 127.0.0.1, of at most 4"));
+  fill(*stub_);
+  EXPECT_THAT(refusal(*stub_), HasSubstr("to 8 callers, of at most 8"));
+  // A call that has ended gives its place back to its network.
+  calls.erase(calls.begin(), calls.begin() + 2);
+  calls.push_back(Follow(*over_tcp));
+  EXPECT_TRUE(WaitUntil([&] {
+    if (calls.back()->Next().has_value()) return true;
+    calls.back() = Follow(*over_tcp);
+    return false;
+  }));
+  EXPECT_THAT(refusal(*stub_), HasSubstr("to 4 callers of unknown, of at most 4"));
 }
 
 TEST_F(EventStreamsTest, ACallerThatDoesNotReadIsCancelledAndHoldsUpNobody) {

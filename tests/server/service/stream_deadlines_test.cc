@@ -64,18 +64,30 @@ TEST_F(StreamDeadlinesTest, AStreamThatIsRemovedOrDestroyedIsNotCalled) {
   EXPECT_EQ(stream_->timeouts, 0);
 }
 
-TEST_F(StreamDeadlinesTest, OfTooManyStreamsTheOldestOnesAreCalledEarly) {
-  deadlines_.Add(stream_);
+TEST_F(StreamDeadlinesTest, OfTooManyStreamsWithoutHelloTheOldestOnesAreCalledEarly) {
+  const auto greeted = std::make_shared<CountingStream>();
+  deadlines_.Add(greeted);
+  deadlines_.AddWithoutHello(stream_);
   Pass(absl::Seconds(1));
   std::vector<std::shared_ptr<CountingStream>> later;
-  for (size_t i = 0; i < StreamDeadlines::kMostStreams; ++i) {
+  for (size_t i = 0; i < StreamDeadlines::kMostWithoutHello; ++i) {
     later.push_back(std::make_shared<CountingStream>());
-    deadlines_.Add(later.back());
+    deadlines_.AddWithoutHello(later.back());
   }
   Pass(absl::Seconds(2));
   EXPECT_EQ(stream_->timeouts, 1);
   EXPECT_EQ(stream_->had, absl::Seconds(3));
+  EXPECT_EQ(greeted->timeouts, 0);
   for (const auto& stream : later) EXPECT_EQ(stream->timeouts, 0);
+  Pass(kTimeout);
+  EXPECT_EQ(greeted->timeouts, 1);
+  for (const auto& stream : later) EXPECT_EQ(stream->timeouts, 1);
+}
+
+TEST_F(StreamDeadlinesTest, AStreamWhoseHelloHasComeIsNotCalled) {
+  deadlines_.Remove(stream_.get(), deadlines_.AddWithoutHello(stream_));
+  Pass(kTimeout);
+  EXPECT_EQ(stream_->timeouts, 0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/service/trace_reports.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,11 +13,12 @@
 namespace syncgrads::server {
 namespace {
 
-constexpr uint64_t kTrace = 17;
+// The number of the trace that was drawn for a member.
+uint64_t TraceOf(uint32_t member) { return 100 + member; }
 
 v1::TraceReport ReportOf(uint32_t member, const std::string& name, bool last = false) {
   v1::TraceReport report;
-  report.set_trace(kTrace);
+  report.set_trace(TraceOf(member));
   report.set_member(member);
   report.mutable_process()->mutable_part()->add_names(name);
   report.set_last(last);
@@ -28,10 +30,14 @@ std::vector<MemberReport> TwoWorkers() {
           {.member = MemberId{5}, .name = "bob", .rank = 1}};
 }
 
+std::map<MemberId, uint64_t> TheirTraces() {
+  return {{MemberId{4}, TraceOf(4)}, {MemberId{5}, TraceOf(5)}, {MemberId{6}, TraceOf(6)}};
+}
+
 TEST(TraceReportsTest, ReportsComeOutInOrderWithTheWorkersName) {
-  TraceReports reports(kTrace, TwoWorkers());
+  TraceReports reports(TwoWorkers(), TheirTraces());
   v1::TraceReport clock_only;
-  clock_only.set_trace(kTrace);
+  clock_only.set_trace(TraceOf(5));
   clock_only.set_member(5);
   EXPECT_TRUE(reports.Add(clock_only).ok());
   EXPECT_TRUE(reports.Add(ReportOf(5, "first")).ok());
@@ -51,7 +57,7 @@ TEST(TraceReportsTest, ReportsComeOutInOrderWithTheWorkersName) {
 }
 
 TEST(TraceReportsTest, IsDoneWhenTheLastReportsHaveBeenTaken) {
-  TraceReports reports(kTrace, TwoWorkers());
+  TraceReports reports(TwoWorkers(), TheirTraces());
   reports.StopAwaiting(MemberId{4});
   std::thread worker([&] { EXPECT_TRUE(reports.Add(ReportOf(5, "x", /*last=*/true)).ok()); });
   EXPECT_TRUE(reports.Next(absl::InfiniteFuture()).has_value());
@@ -61,7 +67,7 @@ TEST(TraceReportsTest, IsDoneWhenTheLastReportsHaveBeenTaken) {
 }
 
 TEST(TraceReportsTest, AReportThatIsNotAwaitedIsRefused) {
-  TraceReports reports(kTrace, TwoWorkers());
+  TraceReports reports(TwoWorkers(), TheirTraces());
   ExpectError(reports.Add(ReportOf(6, "x")), absl::StatusCode::kNotFound, {"member 6"});
   v1::TraceReport other = ReportOf(5, "x");
   other.set_trace(18);
@@ -70,8 +76,20 @@ TEST(TraceReportsTest, AReportThatIsNotAwaitedIsRefused) {
   ExpectError(reports.Add(ReportOf(5, "x")), absl::StatusCode::kNotFound, {"member 5"});
 }
 
+TEST(TraceReportsTest, AWorkerCannotReportInTheNameOfAnother) {
+  TraceReports reports(TwoWorkers(), TheirTraces());
+  v1::TraceReport forged = ReportOf(5, "forged", /*last=*/true);
+  forged.set_trace(TraceOf(4));
+  ExpectError(reports.Add(forged), absl::StatusCode::kNotFound, {"member 5"});
+  EXPECT_TRUE(reports.Add(ReportOf(5, "own", /*last=*/true)).ok());
+  const std::optional<v1::ProcessTrace> next = reports.Next(absl::InfinitePast());
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->part().names(0), "own");
+  EXPECT_FALSE(reports.Next(absl::InfinitePast()).has_value());
+}
+
 TEST(TraceReportsTest, AWorkerHasToWaitWhileTooManyBytesAreHeld) {
-  TraceReports reports(kTrace, TwoWorkers());
+  TraceReports reports(TwoWorkers(), TheirTraces());
   const v1::TraceReport half = ReportOf(4, std::string(kMaxHeldTraceBytes / 2 - 100, 'x'));
   EXPECT_TRUE(reports.Add(half).ok());
   EXPECT_TRUE(reports.Add(half).ok());

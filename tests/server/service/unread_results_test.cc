@@ -1,6 +1,5 @@
 // A member that does not read its results, with a real ps-server and its state in files.
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,12 +13,15 @@
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
 #include "tests/server/service/stub_worker.h"
+#include "tests/testing/files_in.h"
 #include "tests/testing/process/process.h"
+#include "tests/testing/small_quarantine.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::server {
 namespace {
 
+using ::syncgrads::testing::FilesIn;
 using ::syncgrads::testing::Process;
 using ::syncgrads::testing::WaitUntil;
 
@@ -33,20 +35,9 @@ constexpr size_t kBuffersMiB = 14 + 16 + 34;
 constexpr size_t kBuffersMiB = 14;
 #endif
 
-// Freed memory that the address sanitizer keeps: 16 MiB in all, and 64 KiB for each thread (by
-// default 1 MiB, and the server has dozens).
-constexpr char kSmallQuarantine[] = "quarantine_size_mb=16:thread_local_quarantine_size_kb=64";
-
 size_t EntriesOf(const std::string& folder) {
   const std::filesystem::directory_iterator all(folder);
   return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
-// The number of files in a folder and the folders within it.
-size_t FilesIn(const std::string& folder) {
-  const std::filesystem::recursive_directory_iterator all(folder);
-  return static_cast<size_t>(std::count_if(
-      begin(all), end(all), [](const auto& entry) { return entry.is_regular_file(); }));
 }
 
 class UnreadResultsTest : public ::testing::Test {
@@ -58,7 +49,7 @@ class UnreadResultsTest : public ::testing::Test {
                                    // closes.
                                    .args = {"--port=0", "--bind=127.0.0.1", "--closing_threads=1",
                                             absl::StrCat("--state=", state_)},
-                                   .environment = {{"ASAN_OPTIONS", kSmallQuarantine}}});
+                                   .environment = {{"ASAN_OPTIONS", testing::kSmallQuarantine}}});
     EXPECT_TRUE(process.ok()) << process.status();
     server_ = *std::move(process);
     const auto line = server_->WaitForLine("listening on", kPatience);

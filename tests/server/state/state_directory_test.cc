@@ -169,8 +169,11 @@ TEST_F(StateDirectoryTest, SetsAsideWhatIsNotToBeUsed) {
 
 TEST_F(StateDirectoryTest, SetsAsideTheGroupsOfOneJob) {
   const auto directory = StateDirectory::Own(path_);
-  const std::string moved[] = {"/group-4", "/group-4.0.2", "/group-40"};
-  const std::string kept[] = {"/plan", "/group-5", "/group-5.0.4", "/group-44"};
+  const std::string moved[] = {"/group-4", "/group-4.further/0.2", "/group-40"};
+  const std::string kept[] = {"/plan", "/group-5", "/group-5.further/0.4", "/group-44"};
+  for (const std::string group : {"/group-4", "/group-5"}) {
+    std::filesystem::create_directory(path_ + group + ".further");
+  }
   for (const std::string& file : moved) std::ofstream(path_ + file) << "moved";
   for (const std::string& file : kept) std::ofstream(path_ + file) << "kept";
   // Group 7 is missing. The second call finds nothing.
@@ -184,6 +187,18 @@ TEST_F(StateDirectoryTest, SetsAsideTheGroupsOfOneJob) {
       EXPECT_TRUE(std::filesystem::exists(path_ + file)) << file;
     }
   }
+}
+
+TEST_F(StateDirectoryTest, RemovesAllOfItsGroups) {
+  const auto directory = StateDirectory::Own(path_);
+  std::ofstream((*directory)->plan_path()) << "plan";
+  std::ofstream((*directory)->group_path(4)) << "results";
+  std::filesystem::create_directory((*directory)->group_path(4) + ".further");
+  std::ofstream((*directory)->group_path(4) + ".further/0.1") << "results";
+  (*directory)->RemoveGroups();
+  EXPECT_FALSE(std::filesystem::exists((*directory)->group_path(4)));
+  EXPECT_FALSE(std::filesystem::exists((*directory)->group_path(4) + ".further"));
+  EXPECT_TRUE(std::filesystem::exists((*directory)->plan_path()));
 }
 
 TEST_F(StateDirectoryTest, SaysWhenItCannotBeMade) {

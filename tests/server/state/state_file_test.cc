@@ -18,6 +18,7 @@
 #include "server/state/slots.h"
 #include "tests/common/expect_error.h"
 #include "tests/server/state/example_state.h"
+#include "tests/testing/files_in.h"
 
 namespace syncgrads::server {
 namespace {
@@ -141,6 +142,16 @@ TEST_F(StateFileTest, ASlotThatIsHeldIsNotWrittenAndAFurtherOneIsKept) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+// A server died before it had stored that there is this group.
+TEST_F(StateFileTest, WhatLiesWhereAFileIsMadeIsRemoved) {
+  std::filesystem::create_directory(path_ + ".further");
+  std::ofstream(path_) << "left behind";
+  std::ofstream(path_ + ".further/0.0") << "left behind";
+  CreateOrDie();
+  EXPECT_EQ(testing::FilesIn(folder_), 1u);
+  EXPECT_THAT(Opened(), IsOk());
+}
+
 TEST_F(StateFileTest, AResultThatIsLongerThanExpectedIsKept) {
   const std::shared_ptr<StateFile> file = CreateOrDie();
   RoundRecord record = RecordOf(0, 1);
@@ -195,11 +206,7 @@ TEST_F(StateFileTest, TheFileIsSharedUntilItIsDeleted) {
 
 TEST_F(StateFileTest, FurtherSlotsThatNobodyNeedsForLongAreGivenBack) {
   const std::shared_ptr<StateFile> file = CreateOrDie();
-  const auto files = [this] {
-    const std::filesystem::recursive_directory_iterator all(folder_);
-    return std::count_if(begin(all), end(all),
-                         [](const auto& entry) { return entry.is_regular_file(); });
-  };
+  const auto files = [this] { return testing::FilesIn(folder_); };
   SlotPool pool = PoolOf(file, 0);
   std::vector<std::shared_ptr<Slot>> held;  // held by a member that stopped reading
   std::shared_ptr<Slot> newest, one_before;
@@ -212,10 +219,10 @@ TEST_F(StateFileTest, FurtherSlotsThatNobodyNeedsForLongAreGivenBack) {
     return slot;
   };
   for (int i = 0; i < 10; ++i) held.push_back(close());
-  EXPECT_EQ(files(), 1 + 8);
+  EXPECT_EQ(files(), 1u + 8u);
   held.clear();
   for (uint64_t i = 0; i <= SlotPool::kIdleRounds + 2; ++i) close();
-  EXPECT_EQ(files(), 1 + 1);  // three slots are needed, and the state file has two
+  EXPECT_EQ(files(), 1u + 1u);  // three slots are needed, and the state file has two
   const auto opened = StateFile::Open(path_, layout_);
   ASSERT_THAT(opened, IsOk());
   SlotPool again = PoolOf(*opened, 0);

@@ -1,5 +1,6 @@
 // Tests the reports of the coordinator about its jobs and servers.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -164,19 +165,28 @@ TEST_F(CoordinatorReportTest, ATraceIsRequestedFromTheMembersOfTheEpoch) {
   Begin();
   EXPECT_THAT(coordinator_.Evict("iris", "secret", "b", "its disk fails"), IsOk());
   const Joined newcomer = JoinElastic("c");
-  const TraceRequested asked{.trace = 17, .length = absl::Seconds(5)};
-  const auto workers = coordinator_.RequestTrace("iris", "secret", asked);
+  const std::map<MemberId, uint64_t> traces = {
+      {a_.key->member, 17}, {b_.key->member, 18}, {newcomer.key->member, 19}};
+  constexpr absl::Duration kLength = absl::Seconds(5);
+  const auto workers = coordinator_.RequestTrace("iris", "secret", traces, kLength);
   ASSERT_THAT(workers, IsOk());
   std::vector<std::string> names;
   for (const MemberReport& worker : *workers) names.push_back(worker.name);
   EXPECT_THAT(names, ElementsAre("a", "c"));
-  EXPECT_EQ(a_.link->Last<TraceRequested>(), asked);
-  EXPECT_EQ(newcomer.link->Last<TraceRequested>(), asked);
+  EXPECT_EQ(a_.link->Last<TraceRequested>(), (TraceRequested{17, kLength}));
+  EXPECT_EQ(newcomer.link->Last<TraceRequested>(), (TraceRequested{19, kLength}));
   EXPECT_EQ(b_.link->Count<TraceRequested>(), 0u);
-  ExpectError(coordinator_.RequestTrace("iris", "guess", asked),
+  // A member without a number is not asked.
+  const auto only_a =
+      coordinator_.RequestTrace("iris", "secret", {{a_.key->member, 17}}, absl::ZeroDuration());
+  ASSERT_THAT(only_a, IsOk());
+  EXPECT_THAT(*only_a, SizeIs(1));
+  EXPECT_EQ(a_.link->Last<TraceRequested>(), (TraceRequested{17, absl::ZeroDuration()}));
+  EXPECT_EQ(newcomer.link->Count<TraceRequested>(), 1u);
+  ExpectError(coordinator_.RequestTrace("iris", "guess", traces, kLength),
               absl::StatusCode::kPermissionDenied, {"token"});
-  ExpectError(coordinator_.RequestTrace("mnist", "secret", asked), absl::StatusCode::kNotFound,
-              {"mnist"});
+  ExpectError(coordinator_.RequestTrace("mnist", "secret", traces, kLength),
+              absl::StatusCode::kNotFound, {"mnist"});
 }
 
 class TwoServersReportTest : public CoordinatorReportTest {
