@@ -10,7 +10,8 @@
 
 namespace syncgrads::testing {
 
-// Returns the number of files in a folder and the folders within it. Files may come and go meanwhile.
+// Returns the number of files in a folder and the folders within it. Files may come and go
+// meanwhile.
 inline size_t FilesIn(const std::string& folder) {
   size_t files = 0;
   std::error_code error;
