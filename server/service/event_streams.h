@@ -54,9 +54,9 @@ class EventStreams {
   ~EventStreams();
 
   // Begins a call of Admin.Events, or refuses it, with ResourceExhausted if there are too many.
-  // `permission` is called at the beginning, and on
-  // the thread of this object at each permission_interval; it must not block for long. The call
-  // ends with PermissionDenied if the caller may not read the events any more.
+  // `permission` is called at the beginning, and on the thread of this object at each
+  // permission_interval; it must not block for long. The call ends with PermissionDenied if the
+  // caller may not read the events any more.
   grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
                                                     const v1::EventsRequest& request,
                                                     EventsPermission permission);

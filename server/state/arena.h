@@ -35,9 +35,8 @@ class Arena : public SlotSource {
   //
   // Errors:
   //   ResourceExhausted  the memory cannot be allocated; has the number of bytes. Or there are as
-  //   many
-  //                      arenas as there may be: each has a file descriptor, and they may have an
-  //                      eighth of the process's limit
+  //                      many arenas as there may be: each has a file descriptor, and all have at
+  //                      most an eighth of the process's limit
   static absl::StatusOr<std::shared_ptr<Arena>> Create(
       const std::string& name, absl::Span<const size_t> value_bytes, size_t optimizer_slots,
       const AllocationProgress& progress = nullptr);

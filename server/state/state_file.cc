@@ -341,8 +341,9 @@ absl::StatusOr<std::unique_ptr<Slot>> StateFile::Another(size_t position, size_t
   const FileMap map(one, 1);
   const std::string directory = FurtherPath(path_);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    const std::string text = absl::StrCat(directory, " cannot be created: ", std::strerror(errno));
-    return errno == ENOSPC || errno == EDQUOT ? absl::ResourceExhaustedError(text)
+    const int error = errno;
+    const std::string text = absl::StrCat(directory, " cannot be created: ", std::strerror(error));
+    return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(text)
                                               : absl::UnavailableError(text);
   }
   const std::string path = absl::StrCat(directory, "/", position, ".", further_[position]);
