@@ -1,15 +1,11 @@
 #include "common/http/http_tls.h"
 
-#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -17,14 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/names.h"
-#include "common/shm/pages.h"
+#include "common/regular_file.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
-
-// The maximum size of a file. That of all public authorities has less than 1 MiB.
-constexpr size_t kMaxFileBytes = size_t{16} << 20;
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
@@ -34,24 +27,12 @@ absl::Status Unusable(const std::string& path, absl::string_view reason) {
   return absl::FailedPreconditionError(absl::StrCat(path, ": ", reason));
 }
 
-absl::StatusOr<std::string> ReadRegularFile(const std::string& path) {
-  // Without O_NONBLOCK, a FIFO would block until somebody writes to it.
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  struct stat status = {};
-  if (!file.valid() || fstat(file.get(), &status) != 0) {
-    return Unusable(path, std::strerror(errno));
-  }
-  if (!S_ISREG(status.st_mode)) return Unusable(path, "it is not a regular file");
-  std::string text;
-  char part[16384];
-  while (text.size() <= kMaxFileBytes) {
-    const ssize_t length = read(file.get(), part, sizeof(part));
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return Unusable(path, std::strerror(errno));
-    if (length == 0) return text;
-    text.append(part, static_cast<size_t>(length));
-  }
-  return Unusable(path, absl::StrCat("it has more than ", kMaxFileBytes, " bytes"));
+absl::StatusOr<std::string> Read(const std::string& path) {
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  if (!file.ok()) return Unusable(path, file.status().message());
+  absl::StatusOr<std::string> text = file->Read(kMaxTlsFileBytes);
+  if (!text.ok()) return Unusable(path, text.status().message());
+  return text;
 }
 
 // `text` must outlive the result.
@@ -64,7 +45,7 @@ int NoPassphrase(char*, int, int, void*) { return -1; }
 
 // The first certificate of the file is the server's; the others are its chain.
 absl::Status UseCertificate(const std::string& path, SSL_CTX& context) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, Read(path));
   const Bio bio = MemoryOf(text);
   const Certificate own(PEM_read_bio_X509_AUX(bio.get(), nullptr, &NoPassphrase, nullptr),
                         &X509_free);
@@ -88,7 +69,7 @@ absl::Status UseCertificate(const std::string& path, SSL_CTX& context) {
 }
 
 absl::Status UseKey(const std::string& path, const std::string& certificate, SSL_CTX& context) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, Read(path));
   const Bio bio = MemoryOf(text);
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &NoPassphrase, nullptr),
                 &EVP_PKEY_free);
@@ -103,7 +84,7 @@ absl::Status UseKey(const std::string& path, const std::string& certificate, SSL
 
 // Adds the certificates and the revocation lists of a file.
 absl::Status AddAuthorities(const std::string& path, X509_STORE& store) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, Read(path));
   const Bio bio = MemoryOf(text);
   const auto free_all = [](STACK_OF(X509_INFO) * all) {
     sk_X509_INFO_pop_free(all, X509_INFO_free);

@@ -21,10 +21,12 @@ constexpr size_t kMostParts = 64;
 // that polls looks after each message whether it may end.
 constexpr int kMessagesAtOnce = 64;
 // In calls of Tick: how long a server may take to say that it is ready; after how long it is sent a
-// ping, and how long it may take to answer.
+// ping, and how long it may take to answer; and how long a client may take to send the rest of a
+// message.
 constexpr int kMostToReady = 5;
 constexpr int kQuietUntilPing = 10;
 constexpr int kMostToPong = 10;
+constexpr int kMostToComplete = 30;
 
 }  // namespace
 
@@ -253,6 +255,7 @@ void MessageSocket::Receive(int most) {
       {
         MutexLock lock(mutex_);
         quiet_ticks_ = 0;
+        awaits_rest_ = false;
         if ((*next)->kind != MessageKind::kMessage) {
           const absl::Status taken = TakeLocked(**next);
           if (!taken.ok()) CancelLocked(taken);
@@ -267,7 +270,7 @@ void MessageSocket::Receive(int most) {
     }
     const absl::Span<std::byte> space = reader_.Space();
     // There was less than was asked for: no more has arrived.
-    if (std::exchange(has_all, false)) return;
+    if (std::exchange(has_all, false)) return AwaitRest();
     const ssize_t result = recv(descriptor_, space.data(), space.size(), MSG_DONTWAIT);
     if (result > 0) {
       reader_.Filled(static_cast<size_t>(result));
@@ -276,13 +279,18 @@ void MessageSocket::Receive(int most) {
       MutexLock lock(mutex_);
       return CloseLocked(absl::UnavailableError("the other end has closed the unix socket"));
     } else if (errno == EAGAIN) {
-      return;
+      return AwaitRest();
     } else if (errno != EINTR) {
       MutexLock lock(mutex_);
       return CloseLocked(absl::UnavailableError(
           absl::StrCat("cannot read from the unix socket: ", std::strerror(errno))));
     }
   }
+}
+
+void MessageSocket::AwaitRest() {
+  MutexLock lock(mutex_);
+  awaits_rest_ = reader_.has_bytes();
 }
 
 absl::Status MessageSocket::TakeLocked(const MessageReader::Message& message) {
@@ -305,9 +313,13 @@ absl::Status MessageSocket::TakeLocked(const MessageReader::Message& message) {
 
 void MessageSocket::Tick() {
   MutexLock lock(mutex_);
-  if (side_ == Side::kServer || closing_.has_value()) return;
+  if (closing_.has_value() || (side_ == Side::kServer && !awaits_rest_)) return;
   ++quiet_ticks_;
-  if (!may_send_ && quiet_ticks_ > kMostToReady) {
+  if (side_ == Side::kServer) {
+    if (quiet_ticks_ <= kMostToComplete) return;
+    CancelLocked(absl::UnavailableError(
+        "the rest of a message has not arrived over the unix socket in time"));
+  } else if (!may_send_ && quiet_ticks_ > kMostToReady) {
     CloseLocked(absl::UnavailableError(
         "the server that listens at the unix socket has not said that it is ready"));
   } else if (quiet_ticks_ > kQuietUntilPing + kMostToPong) {

@@ -94,8 +94,9 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   // that poll, which do not close it: OnClosed comes on a thread of the loop.
   enum class Caller { kLoop, kPoller };
   void Handle(Caller caller);
-  // Called by the loop again and again. A client's end is closed if the server does not answer.
-  // The calls are counted, not the time: while a process is stopped, there are none.
+  // Called by the loop again and again. A client's end is closed if the server does not answer, and
+  // a server's end if the client does not send the rest of a message. The calls are counted, not
+  // the time: while a process is stopped, there are none.
   void Tick();
 
   // From Hold until Release, the loop does not wait for this socket: a thread that polls calls
@@ -113,6 +114,8 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   void SignalLocked(MessageKind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads and handles messages, at most so many.
   void Receive(int most);
+  // Nothing more has arrived. If there is a part of a message, its rest is awaited.
+  void AwaitRest();
   // Handles a message that is not kMessage. An error closes the socket.
   absl::Status TakeLocked(const MessageReader::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -155,7 +158,9 @@ class MessageSocket : public std::enable_shared_from_this<MessageSocket> {
   bool signal_is_queued_ ABSL_GUARDED_BY(mutex_) = false;
   // Set if the socket is to be closed.
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
-  // Calls of Tick since something was received.
+  bool awaits_rest_ ABSL_GUARDED_BY(mutex_) = false;
+  // Calls of Tick since a message was received; at a server's end, only those while it awaits the
+  // rest of a message.
   int quiet_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

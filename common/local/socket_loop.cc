@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/net/polling.h"
+#include "common/short_slices.h"
 
 namespace syncgrads {
 namespace {
@@ -40,7 +41,10 @@ absl::StatusOr<std::unique_ptr<SocketLoop>> SocketLoop::Start(size_t threads, ab
   }
   for (size_t i = 0; i < std::max<size_t>(1, threads); ++i) {
     try {
-      loop->threads_.emplace_back([loop = loop.get(), i] { loop->Loop(/*ticks=*/i == 0); });
+      loop->threads_.emplace_back([loop = loop.get(), i] {
+        AskForShortSlices();
+        loop->Loop(/*ticks=*/i == 0);
+      });
     } catch (const std::system_error& error) {
       return absl::ResourceExhaustedError(
           absl::StrCat("no thread to wait for local streams: ", error.what()));

@@ -25,9 +25,10 @@ namespace syncgrads {
 // Its threads take turns: each of them waits for all sockets, and handles one. Thread-safe.
 class SocketLoop {
  public:
-  // Starts `threads` threads, at least one. `tick` is the time between two looks at servers that do
+  // Starts `threads` threads, at least one. `tick` is the time between two looks at peers that do
   // not answer: after 5, a client's end whose server is not ready is closed; after 10, a server
-  // that sends nothing is sent a ping; and after 10 more, the client's end is closed.
+  // that sends nothing is sent a ping; and after 10 more, the client's end is closed. After 30, a
+  // server's end is closed whose client has sent only a part of a message.
   //
   // Errors:
   //   ResourceExhausted  the system has no threads or descriptors for it

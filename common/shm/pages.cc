@@ -17,13 +17,11 @@
 namespace syncgrads {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
 // Collapses pages into huge ones. Since Linux 6.1; earlier kernels refuse it.
 constexpr int kMadvCollapse = 25;
 
 // Number of bytes that one thread allocates at a time: small enough for a progress report.
-constexpr size_t kStep = 16 * kHugePage;
+constexpr size_t kStep = 16 * kHugePageBytes;
 
 // Maximum time for the huge pages of one step. If free memory is fragmented, finding a huge page
 // takes long. If a step takes longer, no more huge pages are requested: small pages need a tenth of
@@ -54,14 +52,14 @@ class Allocation {
 
  private:
   int Allocate(size_t at, size_t length) {
-    if (huge_) huge_ = AllocateHuge(at, length / kHugePage * kHugePage);
+    if (huge_) huge_ = AllocateHuge(at, length / kHugePageBytes * kHugePageBytes);
     const int error = posix_fallocate(file_, static_cast<off_t>(at), static_cast<off_t>(length));
     // Fills the page tables as well. Before Linux 5.14, they are filled at first use. The kernel
     // holds a lock of the process meanwhile, for which other threads wait when they allocate
     // memory.
     constexpr int kMadvPopulateWrite = 23;
-    for (size_t done = 0; error == 0 && done < length; done += kHugePage) {
-      madvise(data_ + at + done, std::min(kHugePage, length - done), kMadvPopulateWrite);
+    for (size_t done = 0; error == 0 && done < length; done += kHugePageBytes) {
+      madvise(data_ + at + done, std::min(kHugePageBytes, length - done), kMadvPopulateWrite);
     }
     return error;
   }
@@ -70,7 +68,7 @@ class Allocation {
   // the file into a huge page if any part of the range is allocated, and zeroes the rest of the
   // range.
   bool AllocateHuge(size_t at, size_t length) const {
-    for (size_t page = at; page < at + length; page += kHugePage) {
+    for (size_t page = at; page < at + length; page += kHugePageBytes) {
       // The page must be allocated first: writing to it without free memory would be a SIGBUS.
       if (posix_fallocate(file_, static_cast<off_t>(page), 1) != 0) return false;
     }
@@ -96,16 +94,17 @@ FileDescriptor::~FileDescriptor() {
 }
 
 std::byte* MapPages(const FileDescriptor& file, size_t bytes, int protection, int flags) {
-  if (bytes < kHugePage) {
+  if (bytes < kHugePageBytes) {
     void* const mapped = mmap(nullptr, bytes, protection, MAP_SHARED | flags, file.get(), 0);
     return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
   }
-  const size_t more = bytes + kHugePage;
+  const size_t more = bytes + kHugePageBytes;
   void* const room =
       mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
   std::byte* const begin = static_cast<std::byte*>(room);
-  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  const size_t before =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
   void* const mapped =
       mmap(begin + before, bytes, protection, MAP_SHARED | MAP_FIXED | flags, file.get(), 0);
   if (mapped == MAP_FAILED) {
@@ -144,11 +143,11 @@ int AllocatePages(const FileDescriptor& file, std::byte* data, size_t bytes,
 
 bool HasHugePages() {
   const FileDescriptor file(memfd_create("huge page", MFD_CLOEXEC));
-  if (!file.valid() || posix_fallocate(file.get(), 0, kHugePage) != 0) return false;
-  std::byte* const data = MapPages(file, kHugePage, PROT_READ | PROT_WRITE, /*flags=*/0);
+  if (!file.valid() || posix_fallocate(file.get(), 0, kHugePageBytes) != 0) return false;
+  std::byte* const data = MapPages(file, kHugePageBytes, PROT_READ | PROT_WRITE, /*flags=*/0);
   if (data == nullptr) return false;
-  const bool has_huge_pages = madvise(data, kHugePage, kMadvCollapse) == 0;
-  munmap(data, kHugePage);
+  const bool has_huge_pages = madvise(data, kHugePageBytes, kMadvCollapse) == 0;
+  munmap(data, kHugePageBytes);
   return has_huge_pages;
 }
 

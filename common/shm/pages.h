@@ -31,6 +31,9 @@ class FileDescriptor {
   int number_ = -1;
 };
 
+// The size of the huge pages that memory of 4 KiB pages can have.
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
 // Maps the first `bytes` bytes (at least 1) of `file`, shared. Mappings of at least one huge page
 // begin at a multiple of a huge page's size. `protection` and `flags` are those of mmap. The caller
 // must munmap the result. Returns null and sets errno if the file cannot be mapped.

@@ -141,10 +141,14 @@ absl::StatusOr<std::shared_ptr<const PeerRegion>> PeerRegion::Map(const FileDesc
     return absl::InvalidArgumentError(
         absl::StrCat("cannot read the size of a peer's memory: ", Reason()));
   }
-  if (status.st_blocks < (status.st_size + 511) / 512) {
-    return absl::InvalidArgumentError(absl::StrCat("a peer's memory of ", status.st_size,
-                                                   " bytes has ", status.st_blocks * 512,
-                                                   " bytes allocated; all must be allocated"));
+  // Pages behind its end would make up for pages that are missing. A huge page at its end may reach
+  // that far.
+  const auto allocated = static_cast<uint64_t>(status.st_blocks) * 512;
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (allocated < size || allocated >= size + kHugePageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a peer's memory of ", size, " bytes has ", allocated,
+                     " bytes allocated; all must be allocated, and none behind its end"));
   }
   return MapFile(descriptor, limits);
 }

@@ -5,16 +5,13 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/regular_file.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -25,16 +22,13 @@ using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
 absl::StatusOr<std::string> Read(absl::string_view flag, const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (file && text.str().size() > 0) return text.str();
-  const int error = errno;
-  const std::string what =
-      absl::StrCat(flag, "=", path, ": ", error == 0 ? "it is empty" : std::strerror(error));
-  if (error == ENOENT) return absl::NotFoundError(what);
-  if (error == EACCES) return absl::PermissionDeniedError(what);
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  absl::StatusOr<std::string> text = file.ok() ? file->Read(kMaxTlsFileBytes) : file.status();
+  if (text.ok() && text->empty()) text = absl::FailedPreconditionError("it is empty");
+  if (text.ok()) return text;
+  const std::string what = absl::StrCat(flag, "=", path, ": ", text.status().message());
+  if (absl::IsNotFound(text.status())) return absl::NotFoundError(what);
+  if (absl::IsPermissionDenied(text.status())) return absl::PermissionDeniedError(what);
   return absl::InvalidArgumentError(what);
 }
 

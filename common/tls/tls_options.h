@@ -3,6 +3,7 @@
 #ifndef SYNCGRADS_COMMON_TLS_TLS_OPTIONS_H_
 #define SYNCGRADS_COMMON_TLS_TLS_OPTIONS_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,6 +34,9 @@ struct TlsOptions {
   }
 };
 
+// The maximum size of a file. That of all public authorities has less than 1 MiB.
+inline constexpr size_t kMaxTlsFileBytes = size_t{16} << 20;
+
 // Which side of a connection the options are for.
 enum class TlsSide { kListens, kConnects, kBoth };
 
@@ -40,8 +44,8 @@ enum class TlsSide { kListens, kConnects, kBoth };
 // certificate belongs to the key. Empty options are valid.
 //
 // Errors (the message names the flag, such as --tls_key, and the file):
-//   InvalidArgument  a file is missing among the options, is malformed, or does not belong to
-//                    another one
+//   InvalidArgument  a file is missing among the options, is malformed, too large or no regular
+//                    file, or does not belong to another one
 //   NotFound         a file does not exist
 //   PermissionDenied a file may not be read
 absl::Status CheckTls(const TlsOptions& options, TlsSide side);

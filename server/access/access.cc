@@ -1,20 +1,17 @@
 #include "server/access/access.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/names.h"
+#include "common/regular_file.h"
 #include "common/secret.h"
-#include "common/shm/pages.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {
@@ -54,7 +51,7 @@ unsigned RolesFor(Action action) {
 }
 
 // Rules are read on a thread of gRPC, while others wait for them. A rule has about 100 bytes.
-constexpr off_t kMaxTokensFileBytes = 4 << 20;
+constexpr size_t kMaxTokensFileBytes = 4 << 20;
 
 // A shorter token can be guessed: right tokens are not limited (WrongTokens).
 constexpr size_t kShortestToken = 16;
@@ -110,33 +107,16 @@ absl::StatusOr<bool> Access::Read() {
     return absl::InvalidArgumentError(absl::StrCat("--tokens_file=", path, ": ", why));
   };
   MutexLock reading(reading_);
-  // Does not wait for the other end of a pipe: this is a thread of gRPC.
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return failed(std::strerror(errno));
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  if (!file.ok()) return failed(file.status().message());
   // The version is that of the open file, because another file may be moved to its place. It is
   // taken before the file is read: a file that changes meanwhile has another version afterwards.
-  struct stat status = {};
-  if (fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
-  const FileVersion version(status);
+  const FileVersion version(file->attributes());
   if (IsRead(version)) return false;
-  if (!S_ISREG(status.st_mode)) return failed("it is not a regular file");
-  if (status.st_size > kMaxTokensFileBytes) {
-    return failed(absl::StrCat("it has ", status.st_size, " bytes; at most ", kMaxTokensFileBytes,
-                               " are permitted"));
-  }
-  std::string text;
-  char part[4096];
-  ssize_t bytes = 0;
-  while ((bytes = read(file.get(), part, sizeof(part))) != 0) {
-    if (bytes > 0) {
-      text.append(part, static_cast<size_t>(bytes));
-      if (text.size() > kMaxTokensFileBytes) return failed("it grows while it is read");
-    } else if (errno != EINTR) {
-      return failed(std::strerror(errno));
-    }
-  }
-  absl::StatusOr<Rules> rules = ParseAccessRules(text);
-  WarnIfUnsafe(status, rules.value_or(Rules()));
+  const absl::StatusOr<std::string> text = file->Read(kMaxTokensFileBytes);
+  if (!text.ok()) return failed(text.status().message());
+  absl::StatusOr<Rules> rules = ParseAccessRules(*text);
+  WarnIfUnsafe(file->attributes(), rules.value_or(Rules()));
   MutexLock lock(mutex_);
   version_ = version;
   if (!rules.ok()) return failed(rules.status().message());

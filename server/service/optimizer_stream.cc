@@ -36,18 +36,6 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
   return results;
 }
 
-using Counts = std::map<std::string, size_t>;
-
-size_t CountOf(const Counts& counts, const std::string& key) {
-  const auto found = counts.find(key);
-  return found == counts.end() ? 0 : found->second;
-}
-
-void CountDown(Counts& counts, const std::string& key) {
-  const auto found = counts.find(key);
-  if (--found->second == 0) counts.erase(found);
-}
-
 }  // namespace
 
 // One call. It has a shared pointer to itself until gRPC has called OnDone. gRPC calls the methods
@@ -141,26 +129,25 @@ absl::Status OptimizerStreams::Begin(const std::string& network, const std::stri
                                                      most, ": retry when one of them has ended"));
   };
   if (streams_ >= kMaxStreams) return refused("optimizers' states", streams_, "", kMaxStreams);
-  if (const size_t streams = CountOf(streams_of_network_, network);
-      streams >= kMaxStreamsOfNetwork) {
+  if (const size_t streams = streams_of_network_.Of(network); streams >= kMaxStreamsOfNetwork) {
     return refused("optimizers' states", streams, absl::StrCat(" of ", network),
                    kMaxStreamsOfNetwork);
   }
-  if (const size_t streams = CountOf(streams_of_job_, job); streams >= kMaxStreamsOfJob) {
+  if (const size_t streams = streams_of_job_.Of(job); streams >= kMaxStreamsOfJob) {
     return refused(absl::StrCat("the optimizer's state of job \"", job, "\""), streams, "",
                    kMaxStreamsOfJob);
   }
   ++streams_;
-  ++streams_of_network_[network];
-  ++streams_of_job_[job];
+  streams_of_network_.Up(network);
+  streams_of_job_.Up(job);
   return absl::OkStatus();
 }
 
 void OptimizerStreams::Ended(const std::string& network, const std::string& job) {
   MutexLock lock(mutex_);
   --streams_;
-  CountDown(streams_of_network_, network);
-  CountDown(streams_of_job_, job);
+  streams_of_network_.Down(network);
+  streams_of_job_.Down(job);
 }
 
 }  // namespace syncgrads::server

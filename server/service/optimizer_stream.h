@@ -7,12 +7,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
-#include <map>
 #include <string>
 
 #include "common/mutex.h"
 #include "proto/admin.pb.h"
 #include "server/core/jobs/jobs.h"
+#include "server/service/counts_by_name.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -61,10 +61,10 @@ class OptimizerStreams {
   StreamDeadlines& deadlines_;
 
   Mutex mutex_;
-  // The number of calls, and the number of each network and of each job that has one.
+  // The number of calls: in all, of each network, and of each job.
   size_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, size_t> streams_of_network_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, size_t> streams_of_job_ ABSL_GUARDED_BY(mutex_);
+  CountsByName streams_of_network_ ABSL_GUARDED_BY(mutex_);
+  CountsByName streams_of_job_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

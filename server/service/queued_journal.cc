@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/names.h"
 #include "common/shm/region.h"
 
 namespace syncgrads::server {
@@ -21,58 +21,7 @@ namespace {
 // PIPE_BUF (4096) bytes atomically, so that the lines of several processes do not mix.
 constexpr size_t kBatchBytes = 4096;
 
-// Returns the number of bytes of the UTF-8 character at the start of `text`; 0 if `text` does not
-// start with one.
-size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const size_t bytes = byte(0) < 0x80                      ? 1
-                       : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
-                       : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
-                       : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
-                                                           : 0;
-  if (bytes == 0 || bytes > text.size()) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  return bytes;
-}
-
-bool IsControl(absl::string_view character) {
-  const auto first = static_cast<uint8_t>(character[0]);
-  // Terminals interpret U+0080 to U+009F as control characters too.
-  return first < 0x20 || first == 0x7f ||
-         (first == 0xc2 && static_cast<uint8_t>(character[1]) < 0xa0);
-}
-
 }  // namespace
-
-std::string Printable(absl::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const size_t bytes = CharacterBytes(text);
-    if (bytes > 0 && !IsControl(text.substr(0, bytes))) {
-      absl::StrAppend(&out, text.substr(0, bytes));
-      text.remove_prefix(bytes);
-      continue;
-    }
-    switch (text[0]) {
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        absl::StrAppendFormat(&out, "\\x%02x", static_cast<uint8_t>(text[0]));
-    }
-    text.remove_prefix(1);
-  }
-  return out;
-}
 
 // The queue of lines, and the file that they are written to. Thread-safe.
 class QueuedJournal::Queue {
@@ -168,7 +117,7 @@ class QueuedJournal::Queue {
   std::string Format(const Line& line) const {
     return absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3S", line.date, zone_), " ",
                         absl::string_view(&line.level, 1), " ", options_.name, ": ",
-                        Printable(line.text), "\n");
+                        Printable(line.text, line.text.size()), "\n");
   }
   // Writes `bytes` to the file. If the file returns an error, the rest is lost.
   void WriteAll(absl::string_view bytes) const {

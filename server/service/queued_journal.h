@@ -68,10 +68,6 @@ class QueuedJournal : public Journal {
   std::thread writer_;
 };
 
-// Returns `text` with control characters and bytes that are not UTF-8 escaped, as QueuedJournal
-// writes it.
-std::string Printable(absl::string_view text);
-
 }  // namespace syncgrads::server
 
 #endif  // SYNCGRADS_SERVER_SERVICE_QUEUED_JOURNAL_H_

@@ -68,20 +68,18 @@ absl::Status UnaryAnswers::Begin(const std::string& network) {
                                                      ": retry when one has been read"));
   };
   if (calls_ >= kMaxAnswers) return refused(calls_, "", kMaxAnswers);
-  size_t& of_network = calls_of_network_[network];
-  if (of_network >= kMaxAnswersOfNetwork) {
-    return refused(of_network, absl::StrCat(" to ", network), kMaxAnswersOfNetwork);
+  if (const size_t calls = calls_of_network_.Of(network); calls >= kMaxAnswersOfNetwork) {
+    return refused(calls, absl::StrCat(" to ", network), kMaxAnswersOfNetwork);
   }
   ++calls_;
-  ++of_network;
+  calls_of_network_.Up(network);
   return absl::OkStatus();
 }
 
 void UnaryAnswers::Ended(const std::string& network) {
   MutexLock lock(mutex_);
   --calls_;
-  const auto of_network = calls_of_network_.find(network);
-  if (--of_network->second == 0) calls_of_network_.erase(of_network);
+  calls_of_network_.Down(network);
 }
 
 }  // namespace syncgrads::server

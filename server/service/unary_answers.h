@@ -6,12 +6,12 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstddef>
-#include <map>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "server/service/counts_by_name.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -44,9 +44,9 @@ class UnaryAnswers {
   StreamDeadlines& deadlines_;
 
   Mutex mutex_;
-  // The number of calls, and the number of each network that has one.
+  // The number of calls: in all, and of each network.
   size_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, size_t> calls_of_network_ ABSL_GUARDED_BY(mutex_);
+  CountsByName calls_of_network_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

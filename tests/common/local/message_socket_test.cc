@@ -134,9 +134,14 @@ class Raw {
   explicit Raw(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   void Send(MessageKind kind, const std::string& body = "") {
+    SendPart(kind, body, kMessageHeaderBytes + body.size());
+  }
+  // Sends the first `part` bytes of a message.
+  void SendPart(MessageKind kind, const std::string& body, size_t part) {
     const MessageHeaderBytes header = EncodeMessageHeader(kind, static_cast<uint32_t>(body.size()));
-    const std::string bytes = absl::StrCat(
+    std::string bytes = absl::StrCat(
         absl::string_view(reinterpret_cast<const char*>(header.data()), header.size()), body);
+    bytes.resize(part);
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
@@ -462,18 +467,18 @@ TEST_F(MessageSocketTest, ManyStreamsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-class SilentServerTest : public MessageSocketTest {
+class SilentPeerTest : public MessageSocketTest {
  protected:
-  SilentServerTest() : MessageSocketTest(/*tick=*/absl::Milliseconds(1)) {}
+  SilentPeerTest() : MessageSocketTest(/*tick=*/absl::Milliseconds(1)) {}
 };
 
-TEST_F(SilentServerTest, OneThatIsNeverReadyIsGivenUp) {
+TEST_F(SilentPeerTest, OneThatIsNeverReadyIsGivenUp) {
   const auto client = Client();
   const Raw server(std::move(servers_));
   ExpectError(client->AwaitClosed(), absl::StatusCode::kUnavailable, {"ready"});
 }
 
-TEST_F(SilentServerTest, OneThatAnswersNoPingIsGivenUp) {
+TEST_F(SilentPeerTest, OneThatAnswersNoPingIsGivenUp) {
   const auto client = Client();
   Raw server(std::move(servers_));
   server.Send(MessageKind::kReady);
@@ -481,7 +486,7 @@ TEST_F(SilentServerTest, OneThatAnswersNoPingIsGivenUp) {
   ExpectError(client->AwaitClosed(), absl::StatusCode::kUnavailable, {"ping"});
 }
 
-TEST_F(SilentServerTest, OneThatAnswersPingsIsKept) {
+TEST_F(SilentPeerTest, OneThatAnswersPingsIsKept) {
   const auto server = Server();
   const auto client = Client();
   if (!client->Write("a")) client->AwaitWritten(1);
@@ -496,6 +501,39 @@ TEST_F(SilentServerTest, OneThatAnswersPingsIsKept) {
   }
   EXPECT_TRUE(client->Write("b"));
   EXPECT_EQ(server->Next(), "b");
+}
+
+TEST_F(SilentPeerTest, AClientThatSendsAPartOfAMessageIsCut) {
+  for (const size_t sent : {size_t{1}, kMessageHeaderBytes, kMessageHeaderBytes + 5}) {
+    std::array<FileDescriptor, 2> ends = SocketPair();
+    const auto server = End::Start(std::move(ends[1]), Side::kServer, *loop_);
+    Raw client(std::move(ends[0]));
+    EXPECT_EQ(client.Next()->first, MessageKind::kReady);
+    // A whole one before, which the part directly follows.
+    client.Send(MessageKind::kMessage, "whole");
+    client.SendPart(MessageKind::kMessage, "0123456789", sent);
+    EXPECT_EQ(server->Next(), "whole");
+    ExpectError(client.NextEnd(), absl::StatusCode::kUnavailable, {"the rest of a message"});
+    ExpectError(server->AwaitClosed(), absl::StatusCode::kUnavailable, {"the rest of a message"});
+  }
+}
+
+TEST_F(SilentPeerTest, AClientThatSendsNothingIsKept) {
+  const auto server = Server();
+  Raw client(std::move(clients_));
+  EXPECT_EQ(client.Next()->first, MessageKind::kReady);
+  client.Send(MessageKind::kMessage, "a");
+  EXPECT_EQ(server->Next(), "a");
+  // More ticks pass than another client has to send the rest of a message.
+  for (int i = 0; i < 2; ++i) {
+    std::array<FileDescriptor, 2> ends = SocketPair();
+    const auto other = End::Start(std::move(ends[1]), Side::kServer, *loop_);
+    Raw partial(std::move(ends[0]));
+    partial.SendPart(MessageKind::kMessage, "b", kMessageHeaderBytes);
+    EXPECT_FALSE(other->AwaitClosed().ok());
+  }
+  client.Send(MessageKind::kMessage, "c");
+  EXPECT_EQ(server->Next(), "c");
 }
 
 }  // namespace

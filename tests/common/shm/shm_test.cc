@@ -153,6 +153,18 @@ TEST(PeerRegionTest, RefusesMemoryThatIsNotAllocated) {
               {"1073741824 bytes has 4096 bytes allocated"});
 }
 
+TEST(PeerRegionTest, RefusesPagesBehindItsEnd) {
+  // They would make up for the pages that are not allocated.
+  const FileDescriptor sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  constexpr off_t kBytes = 8 << 20;
+  ASSERT_EQ(ftruncate(sparse.get(), kBytes), 0);
+  ASSERT_EQ(fallocate(sparse.get(), FALLOC_FL_KEEP_SIZE, kBytes, 2 * kBytes), 0);
+  ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);  // fails before Linux 5.1
+  ExpectError(PeerRegion::Map(sparse), absl::StatusCode::kInvalidArgument,
+              {"8388608 bytes has 16777216 bytes allocated", "none behind its end"});
+}
+
 TEST(PeerRegionTest, TakesWhatItsOwnerHasNotTouched) {
   for (const size_t bytes : {0, 1, 4095, 4097, 5 << 20}) {
     const auto region = SharedRegion::Create("test", bytes);

@@ -174,7 +174,7 @@ TEST(QueuedJournalTest, WhatAWorkerIsCalledStaysInItsLine) {
   ASSERT_THAT(lines, SizeIs(2));
   EXPECT_THAT(
       lines[0],
-      EndsWith("worker \"a\\nI ps-server 3: all is well\\x1b[2J\\x7f\\xc2\\x9b\\xff\\t\\r\" "
+      EndsWith("worker \"a\\x0aI ps-server 3: all is well\\x1b[2J\\x7f\\xc2\\x9b\\xff\\x09\\x0d\" "
                "joins, caf\xc3\xa9"));
   EXPECT_THAT(lines[1], EndsWith("a zero \\x00 byte"));
 }
