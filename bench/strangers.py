@@ -33,7 +33,7 @@ class Server:
     def __init__(self, state):
         self.state = state
         self.process, self.address = cluster.start_server(state, "--abandoned_job_ttl=1s",
-                                                          "--lease=20s")
+                                                          "--lease=20s", "--reflection")
         # Its output is read, because it would fill a pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 

@@ -93,6 +93,9 @@ ABSL_FLAG(absl::Duration, stall_warning, absl::Seconds(10),
           "log a warning with the missing workers when a round has been open for this long");
 ABSL_FLAG(bool, shared_memory, true, "accept payloads from workers on this host in shared memory");
 ABSL_FLAG(bool, unix_socket, true, "accept streams from workers on this host on a unix socket");
+ABSL_FLAG(bool, reflection, false,
+          "offer gRPC reflection, with which tools such as grpcurl list services; not with rules, "
+          "because it has no roles");
 ABSL_FLAG(
     std::string, congestion_control, "",
     "TCP congestion control algorithm for data that this server sends; default: the kernel's");
@@ -285,6 +288,7 @@ int Main(const sigset_t& signals) {
   options.congestion_control = absl::GetFlag(FLAGS_congestion_control);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.unix_socket = absl::GetFlag(FLAGS_unix_socket);
+  options.reflection = absl::GetFlag(FLAGS_reflection);
   options.hello_timeout = absl::GetFlag(FLAGS_hello_timeout);
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
   options.max_connections_per_peer = absl::GetFlag(FLAGS_max_connections_per_peer);

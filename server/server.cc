@@ -275,8 +275,10 @@ class GrpcServer : public Server {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    // Reflection needs no role.
-    if (access_.has_rules()) builder.SetOption(std::make_unique<WithoutReflection>());
+    // Reflection needs no role, and gRPC parses its requests, however much memory that takes.
+    if (!options_.reflection || access_.has_rules()) {
+      builder.SetOption(std::make_unique<WithoutReflection>());
+    }
     SYNCGRADS_ASSIGN_OR_RETURN(
         ListeningSockets listening,
         ListenTcp({options_.bind, Port(), options_.congestion_control, kKeepaliveTimeout}));

@@ -65,6 +65,8 @@ struct ServerOptions {
   bool shared_memory = true;
   // Whether workers on this host may open their streams on a unix socket.
   bool unix_socket = true;
+  // Whether anybody may ask for the services and their messages (gRPC reflection). Not with rules.
+  bool reflection = false;
   // The TCP congestion control of streams; empty: the kernel's default.
   std::string congestion_control;
   // The timeout for the first message of a stream, and for a peer to read a stream's end or a

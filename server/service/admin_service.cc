@@ -33,6 +33,54 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 }  // namespace
 
+AdminService::AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
+                           const StatusReport& status, Tracing& tracing, EventStreams& events,
+                           OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
+                           std::function<void()> drain)
+    : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0)),
+      jobs_(jobs),
+      coordinator_(coordinator),
+      self_(self),
+      status_(status),
+      tracing_(tracing),
+      events_(events),
+      optimizers_(optimizers),
+      answers_(answers),
+      access_(access),
+      drain_(std::move(drain)) {
+  Unary("Explain", &AdminService::Explain);
+  Unary("Evict", &AdminService::Evict);
+  Unary("Readmit", &AdminService::Readmit);
+  Unary("Checkpoint", &AdminService::Checkpoint);
+  Unary("SetLearningRate", &AdminService::SetLearningRate);
+  Unary("GetStatus", &AdminService::GetStatus);
+  Unary("Drain", &AdminService::Drain);
+  Unary("StopTrace", &AdminService::StopTrace);
+  Unary("ReadClock", &AdminService::ReadClock);
+  Stream("ReadOptimizer", &AdminService::ReadOptimizer);
+  Stream("Trace", &AdminService::Trace);
+  Stream("Events", &AdminService::Events);
+}
+
+template <typename Request, typename Reply>
+void AdminService::Unary(absl::string_view name,
+                         grpc::ServerUnaryReactor* (AdminService::*method)(Context*, const Request&,
+                                                                           Reply*)) {
+  ServeUnary<Request, Reply>(
+      name, [this, method](Context* context, const Request& request, Reply* reply) {
+        return (this->*method)(context, request, reply);
+      });
+}
+
+template <typename Request, typename Reply>
+void AdminService::Stream(
+    absl::string_view name,
+    grpc::ServerWriteReactor<Reply>* (AdminService::*method)(Context*, const Request&)) {
+  ServeStream<Request, Reply>(name, [this, method](Context* context, const Request& request) {
+    return (this->*method)(context, request);
+  });
+}
+
 absl::Status AdminService::Guarded(const grpc::CallbackServerContext& context, Action action,
                                    const std::string& job, const std::string& token,
                                    const std::function<absl::Status(const std::string&)>& answer) {
@@ -53,87 +101,87 @@ absl::Status AdminService::OnCoordinator(
 }
 
 grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
-                                                const v1::ExplainRequest* request,
+                                                const v1::ExplainRequest& request,
                                                 v1::ExplainReply* reply) {
   std::string checked;
-  const absl::Status permitted = Guarded(*context, Action::kExplain, request->job(),
-                                         request->token(), [&](const std::string& token) {
+  const absl::Status permitted = Guarded(*context, Action::kExplain, request.job(), request.token(),
+                                         [&](const std::string& token) {
                                            checked = token;
-                                           return jobs_.FindFor(request->job(), token).status();
+                                           return jobs_.FindFor(request.job(), token).status();
                                          });
   // A caller that is refused takes no place from others.
   if (!permitted.ok()) return Answer(context, permitted);
   return answers_.Answer(context, CallerOf(*context).peer,
-                         [&] { return Explained(jobs_, *request, checked, *reply); });
+                         [&] { return Explained(jobs_, request, checked, *reply); });
 }
 
 grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
-                                              const v1::EvictRequest* request, v1::EvictReply*) {
+                                              const v1::EvictRequest& request, v1::EvictReply*) {
   return Answer(
       context,
-      OnCoordinator(*context, Action::kEvict, request->job(), request->token(),
+      OnCoordinator(*context, Action::kEvict, request.job(), request.token(),
                     [&](const std::string& token) -> absl::Status {
-                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request->worker()));
-                      return coordinator_->Evict(request->job(), token, request->worker(),
-                                                 request->reason());
+                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
+                      return coordinator_->Evict(request.job(), token, request.worker(),
+                                                 request.reason());
                     }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Readmit(grpc::CallbackServerContext* context,
-                                                const v1::ReadmitRequest* request,
+                                                const v1::ReadmitRequest& request,
                                                 v1::ReadmitReply*) {
   return Answer(
       context,
-      OnCoordinator(*context, Action::kReadmit, request->job(), request->token(),
+      OnCoordinator(*context, Action::kReadmit, request.job(), request.token(),
                     [&](const std::string& token) -> absl::Status {
-                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request->worker()));
-                      return coordinator_->Readmit(request->job(), token, request->worker());
+                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
+                      return coordinator_->Readmit(request.job(), token, request.worker());
                     }));
 }
 
 grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
-                                                   const v1::CheckpointRequest* request,
+                                                   const v1::CheckpointRequest& request,
                                                    v1::CheckpointReply* reply) {
   return Answer(context,
-                OnCoordinator(*context, Action::kCheckpoint, request->job(), request->token(),
+                OnCoordinator(*context, Action::kCheckpoint, request.job(), request.token(),
                               [&](const std::string& token) -> absl::Status {
                                 SYNCGRADS_ASSIGN_OR_RETURN(
                                     const uint32_t workers,
-                                    coordinator_->RequestCheckpoint(request->job(), token));
+                                    coordinator_->RequestCheckpoint(request.job(), token));
                                 reply->set_workers(workers);
                                 return absl::OkStatus();
                               }));
 }
 
 grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
-                                                        const v1::SetLearningRateRequest* request,
+                                                        const v1::SetLearningRateRequest& request,
                                                         v1::SetLearningRateReply* reply) {
   return Answer(context,
-                OnCoordinator(*context, Action::kSetLearningRate, request->job(), request->token(),
+                OnCoordinator(*context, Action::kSetLearningRate, request.job(), request.token(),
                               [&](const std::string& token) -> absl::Status {
                                 SYNCGRADS_ASSIGN_OR_RETURN(
                                     const uint64_t epoch,
-                                    coordinator_->SetLearningRate(
-                                        request->job(), token, request->factor(), request->by()));
+                                    coordinator_->SetLearningRate(request.job(), token,
+                                                                  request.factor(), request.by()));
                                 reply->set_epoch(epoch);
                                 return absl::OkStatus();
                               }));
 }
 
 grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
-    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest* request) {
-  v1::ReadOptimizerRequest checked = *request;
-  const absl::Status permitted = Guarded(*context, Action::kReadOptimizer, request->job(),
-                                         request->token(), [&](const std::string& token) {
+    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request) {
+  v1::ReadOptimizerRequest checked = request;
+  const absl::Status permitted = Guarded(*context, Action::kReadOptimizer, request.job(),
+                                         request.token(), [&](const std::string& token) {
                                            checked.set_token(token);
-                                           return jobs_.FindFor(request->job(), token).status();
+                                           return jobs_.FindFor(request.job(), token).status();
                                          });
   if (!permitted.ok()) return new RefusedStream<v1::OptimizerChunk>(permitted);
   return optimizers_.Read(context, checked);
 }
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
-                                                  const v1::GetStatusRequest*,
+                                                  const v1::GetStatusRequest&,
                                                   v1::GetStatusReply* reply) {
   const Caller caller = CallerOf(*context);
   // First: Allows neither reads rules that have changed nor counts wrong tokens. And a caller that
@@ -157,10 +205,10 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
-                                              const v1::DrainRequest* request,
+                                              const v1::DrainRequest& request,
                                               v1::DrainReply* reply) {
   return Answer(context, OnCoordinator(*context, Action::kDrain, std::string(kAllJobs),
-                                       request->server_token(), [&](const std::string&) {
+                                       request.server_token(), [&](const std::string&) {
                                          drain_();
                                          reply->set_jobs(static_cast<uint32_t>(jobs_.All().size()));
                                          return absl::OkStatus();
@@ -168,33 +216,33 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* conte
 }
 
 grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServerContext* context,
-                                                              const v1::TraceRequest* request) {
-  v1::TraceRequest checked = *request;
-  const absl::Status permitted = Guarded(*context, Action::kTrace, request->job(), request->token(),
+                                                              const v1::TraceRequest& request) {
+  v1::TraceRequest checked = request;
+  const absl::Status permitted = Guarded(*context, Action::kTrace, request.job(), request.token(),
                                          [&](const std::string& token) {
                                            checked.set_token(token);
-                                           return jobs_.FindFor(request->job(), token).status();
+                                           return jobs_.FindFor(request.job(), token).status();
                                          });
   if (!permitted.ok()) return new RefusedStream<v1::TraceReply>(permitted);
   return tracing_.Trace(context, checked);
 }
 
 grpc::ServerUnaryReactor* AdminService::StopTrace(grpc::CallbackServerContext* context,
-                                                  const v1::StopTraceRequest* request,
+                                                  const v1::StopTraceRequest& request,
                                                   v1::StopTraceReply* reply) {
-  return Answer(context, Guarded(*context, Action::kTrace, request->job(), request->token(),
+  return Answer(context, Guarded(*context, Action::kTrace, request.job(), request.token(),
                                  [&](const std::string& token) -> absl::Status {
                                    SYNCGRADS_ASSIGN_OR_RETURN(const bool stopped,
-                                                              tracing_.Stop(request->job(), token));
+                                                              tracing_.Stop(request.job(), token));
                                    reply->set_stopped(stopped);
                                    return absl::OkStatus();
                                  }));
 }
 
 grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
-    grpc::CallbackServerContext* context, const v1::EventsRequest* request) {
-  const std::string job = request->job().empty() ? std::string(kAllJobs) : request->job();
-  return events_.Events(context, *request,
+    grpc::CallbackServerContext* context, const v1::EventsRequest& request) {
+  const std::string job = request.job().empty() ? std::string(kAllJobs) : request.job();
+  return events_.Events(context, request,
                         [this, caller = CallerOf(*context), job]() -> absl::StatusOr<bool> {
                           SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kEvents, job));
                           return access_.Allows(caller, Action::kEvict, job);
@@ -202,7 +250,7 @@ grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
 }
 
 grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* context,
-                                                  const v1::ReadClockRequest*,
+                                                  const v1::ReadClockRequest&,
                                                   v1::ReadClockReply* reply) {
   reply->set_clock_ns(TraceNow());
   return Answer(context, access_.CheckAnyJob(CallerOf(*context), Action::kReadClock));

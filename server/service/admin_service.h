@@ -6,13 +6,14 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "proto/admin.grpc.pb.h"
+#include "absl/strings/string_view.h"
+#include "proto/admin.pb.h"
 #include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
+#include "server/service/callback_service.h"
 #include "server/service/event_streams.h"
 #include "server/service/optimizer_stream.h"
 #include "server/service/server_status.h"
@@ -21,9 +22,8 @@
 
 namespace syncgrads::server {
 
-// Thread-safe: immutable. gRPC calls it on any of its threads, and each unary method answers
-// before it returns.
-class AdminService : public v1::Admin::CallbackService {
+// Thread-safe: immutable. gRPC calls it on any of its threads.
+class AdminService : public CallbackService {
  public:
   // The first nine arguments must outlive this object. `coordinator` is null on a server
   // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
@@ -32,51 +32,47 @@ class AdminService : public v1::Admin::CallbackService {
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                const StatusReport& status, Tracing& tracing, EventStreams& events,
                OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
-               std::function<void()> drain)
-      : jobs_(jobs),
-        coordinator_(coordinator),
-        self_(self),
-        status_(status),
-        tracing_(tracing),
-        events_(events),
-        optimizers_(optimizers),
-        answers_(answers),
-        access_(access),
-        drain_(std::move(drain)) {}
-
-  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
-                                    const v1::ExplainRequest* request,
-                                    v1::ExplainReply* reply) override;
-  grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
-                                  const v1::EvictRequest* request, v1::EvictReply* reply) override;
-  grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
-                                    const v1::ReadmitRequest* request,
-                                    v1::ReadmitReply* reply) override;
-  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
-                                       const v1::CheckpointRequest* request,
-                                       v1::CheckpointReply* reply) override;
-  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
-                                            const v1::SetLearningRateRequest* request,
-                                            v1::SetLearningRateReply* reply) override;
-  grpc::ServerWriteReactor<v1::OptimizerChunk>* ReadOptimizer(
-      grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest* request) override;
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest* request,
-                                      v1::GetStatusReply* reply) override;
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const v1::DrainRequest* request, v1::DrainReply* reply) override;
-  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
-                                                  const v1::TraceRequest* request) override;
-  grpc::ServerUnaryReactor* StopTrace(grpc::CallbackServerContext* context,
-                                      const v1::StopTraceRequest* request,
-                                      v1::StopTraceReply* reply) override;
-  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
-                                                    const v1::EventsRequest* request) override;
-  grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,
-                                      const v1::ReadClockRequest* request,
-                                      v1::ReadClockReply* reply) override;
+               std::function<void()> drain);
 
  private:
+  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
+                                    const v1::ExplainRequest& request, v1::ExplainReply* reply);
+  grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
+                                  const v1::EvictRequest& request, v1::EvictReply* reply);
+  grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
+                                    const v1::ReadmitRequest& request, v1::ReadmitReply* reply);
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
+                                       const v1::CheckpointRequest& request,
+                                       v1::CheckpointReply* reply);
+  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
+                                            const v1::SetLearningRateRequest& request,
+                                            v1::SetLearningRateReply* reply);
+  grpc::ServerWriteReactor<v1::OptimizerChunk>* ReadOptimizer(
+      grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request);
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest& request,
+                                      v1::GetStatusReply* reply);
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest& request, v1::DrainReply* reply);
+  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
+                                                  const v1::TraceRequest& request);
+  grpc::ServerUnaryReactor* StopTrace(grpc::CallbackServerContext* context,
+                                      const v1::StopTraceRequest& request,
+                                      v1::StopTraceReply* reply);
+  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
+                                                    const v1::EventsRequest& request);
+  grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,
+                                      const v1::ReadClockRequest& request,
+                                      v1::ReadClockReply* reply);
+
+  // Serve a method of this name.
+  template <typename Request, typename Reply>
+  void Unary(absl::string_view name,
+             grpc::ServerUnaryReactor* (AdminService::*method)(Context*, const Request&, Reply*));
+  template <typename Request, typename Reply>
+  void Stream(absl::string_view name,
+              grpc::ServerWriteReactor<Reply>* (AdminService::*method)(Context*, const Request&));
+
   // Returns what `answer` returns if the caller may do this to the job; otherwise the reason why
   // not, or InvalidArgument if no job can have this name. `answer` compares the token that it is
   // given with the job's: the one of the request, or none if rules have decided.

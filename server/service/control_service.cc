@@ -1,7 +1,9 @@
 #include "server/service/control_service.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,8 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/contract/signals.h"
+#include "common/contract/trace.h"
+#include "common/layout.h"
 #include "common/net/address.h"
 #include "common/protocol.h"
+#include "common/rpc/parse_message.h"
 #include "common/rpc/peer_address.h"
 #include "common/rpc/status.h"
 #include "common/shm/host.h"
@@ -30,8 +35,16 @@ constexpr size_t kMaxUnreadByWorker = size_t{16} << 20;
 constexpr size_t kMaxUnreadByServer = size_t{256} << 20;
 // Back-pressure: if this many bytes of answers wait for a worker, its messages are not read.
 constexpr size_t kPauseWorkerAt = size_t{1} << 20;
-// The most padding that a Probe is answered with.
+// The maximum size of a Probe, and of the padding that it is answered with.
+constexpr size_t kMaxProbeBytes = size_t{1} << 20;
 constexpr uint32_t kMaxProbeReply = uint32_t{256} << 10;
+// The maximum size of a TraceReport, and the maximum number of its parts (ParseMessage): each event
+// may have a round, and be the first of its name and of its thread. Names are short.
+constexpr size_t kMaxTraceBytes = size_t{1} << 20;
+constexpr size_t kMostTraceParts = 4 * kTracePartEvents + 16;
+// The maximum number of parts of a message on a stream: each tensor of a group may have a
+// compression with two encodings, and factors.
+constexpr size_t kMostParts = 5 * kMaxTensors + 1024;
 
 // A stream that receives messages of type In and sends messages of type Out. They are parsed and
 // serialized here rather than by gRPC: if gRPC cannot parse a message, it ends the stream as if
@@ -54,17 +67,24 @@ class SignalStream : public DuplexStream {
 
  private:
   void OnMessage(grpc::ByteBuffer& message) override {
-    const size_t bytes = message.Length();
     In signal;
-    if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, In>(&message, &signal).ok()) {
-      return FinishAfterSending(
-          {grpc::StatusCode::INVALID_ARGUMENT,
-           absl::StrCat("a message of ", bytes, " bytes is not a valid ", In::descriptor()->name(),
-                        ": it is malformed, or has a string that is not UTF-8")});
-    }
+    const absl::Status parsed = ParseMessage(message, kMostParts, signal);
+    if (!parsed.ok()) return FinishAfterSending(ToGrpc(parsed));
     OnSignal(signal);
   }
 };
+
+// The byte with which a WorkerSignal begins that registers a group: the number of the field, and
+// the mark of a field with a length.
+constexpr uint8_t kRegisterGroupTag = v1::WorkerSignal::kRegisterGroupFieldNumber << 3 | 2;
+
+// Returns 0 if the message is empty. No field begins with it.
+uint8_t FirstByte(grpc::ByteBuffer& message) {
+  grpc::ProtoBufferReader reader(&message);
+  const void* data = nullptr;
+  int size = 0;
+  return reader.Next(&data, &size) && size > 0 ? *static_cast<const uint8_t*>(data) : 0;
+}
 
 // One worker's Join stream. Owned as DuplexStream describes. `member_` is used only by OnMessage
 // and OnOver, of which one call runs at a time. `shares_memory_` is set before Admit, which is the
@@ -104,7 +124,18 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   bool has_unread() const override { return HasUnread(); }
 
  private:
+  MessageWeight WeightOf(grpc::ByteBuffer& message) override {
+    begins_as_registration_ = FirstByte(message) == kRegisterGroupTag;
+    const MessageWeight weight = SignalStream::WeightOf(message);
+    const bool is_short = weight == MessageWeight::kLight;
+    return is_short && begins_as_registration_ ? MessageWeight::kRegistration : weight;
+  }
+
   void OnSignal(v1::WorkerSignal& signal) override {
+    if (signal.has_register_group() && !begins_as_registration_) {
+      return FinishAfterSending({grpc::StatusCode::INVALID_ARGUMENT,
+                                 "a signal that registers a group has another field before that"});
+    }
     if (signal.has_hello()) return OnHello(syncgrads::FromProto(signal.hello()));
     if (!member_.has_value()) {
       return FinishAfterSending({grpc::StatusCode::FAILED_PRECONDITION,
@@ -165,6 +196,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   EventLog& events_;
   const std::string peer_host_;
   bool shares_memory_ = false;
+  bool begins_as_registration_ = false;  // the message that is handled
   std::optional<Coordinator::MemberKey> member_;
 };
 
@@ -236,9 +268,9 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
 };
 
 // A stream that is refused at once. Deletes itself.
-class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class RefusedBidi : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  explicit RefusedBidi(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
 };
 
@@ -247,19 +279,31 @@ class RefusedStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
                                Access& access, StreamDeadlines& deadlines, UnaryAnswers& answers,
                                Tracing& tracing, ServerLoads& loads, EventLog& events)
-    : coordinator_(coordinator),
+    : CallbackService(*v1::ProbeRequest::descriptor()->file()->service(0)),
+      coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
       deadlines_(deadlines),
       answers_(answers),
       tracing_(tracing),
       loads_(loads),
-      events_(events) {}
+      events_(events) {
+  ServeBidi("Join", [this](Context* context) { return Join(context); });
+  ServeBidi("Follow", [this](Context* context) { return Follow(context); });
+  ServeUnaryBytes<v1::ProbeReply>("Probe",
+                                  [this](Context* context, Bytes& bytes, v1::ProbeReply* reply) {
+                                    return Probe(context, bytes, reply);
+                                  });
+  ServeUnaryBytes<v1::TraceReportReply>(
+      "ReportTrace", [this](Context* context, Bytes& bytes, v1::TraceReportReply* reply) {
+        return ReportTrace(context, bytes, reply);
+      });
+}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Join(
-    grpc::CallbackServerContext* context) {
+    Context* context) {
   if (coordinator_ == nullptr) {
-    return new RefusedStream(
+    return new RefusedBidi(
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
@@ -272,9 +316,9 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Follow(
-    grpc::CallbackServerContext* context) {
+    Context* context) {
   if (coordinator_ == nullptr) {
-    return new RefusedStream(
+    return new RefusedBidi(
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
@@ -289,18 +333,19 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
   return reactor;
 }
 
-grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* context,
-                                                const v1::ProbeRequest* request,
+grpc::ServerUnaryReactor* ControlService::Probe(Context* context, Bytes& bytes,
                                                 v1::ProbeReply* reply) {
   const Caller caller = CallerOf(*context);
+  v1::ProbeRequest request;
   absl::Status probed = access_.CheckAnyJob(caller, Action::kProbe);
-  if (probed.ok() && request->reply_bytes() > kMaxProbeReply) {
+  if (probed.ok()) probed = ParseUpTo(kMaxProbeBytes, /*most_parts=*/0, bytes, request);
+  if (probed.ok() && request.reply_bytes() > kMaxProbeReply) {
     probed = absl::InvalidArgumentError(
-        absl::StrCat("a reply of ", request->reply_bytes(), " bytes: at most ", kMaxProbeReply));
+        absl::StrCat("a reply of ", request.reply_bytes(), " bytes: at most ", kMaxProbeReply));
   }
-  if (probed.ok() && request->reply_bytes() > 0) {
+  if (probed.ok() && request.reply_bytes() > 0) {
     return answers_.Answer(context, caller.peer, [&] {
-      reply->mutable_padding()->assign(request->reply_bytes(), '\0');
+      reply->mutable_padding()->assign(request.reply_bytes(), '\0');
       return absl::OkStatus();
     });
   }
@@ -309,13 +354,14 @@ grpc::ServerUnaryReactor* ControlService::Probe(grpc::CallbackServerContext* con
   return reactor;
 }
 
-grpc::ServerUnaryReactor* ControlService::ReportTrace(grpc::CallbackServerContext* context,
-                                                      const v1::TraceReport* request,
+grpc::ServerUnaryReactor* ControlService::ReportTrace(Context* context, Bytes& bytes,
                                                       v1::TraceReportReply* reply) {
   reply->set_clock_ns(TraceNow());
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  v1::TraceReport report;
   absl::Status reported = access_.CheckAnyJob(CallerOf(*context), Action::kReportTrace);
-  if (reported.ok()) reported = tracing_.Report(*request);
+  if (reported.ok()) reported = ParseUpTo(kMaxTraceBytes, kMostTraceParts, bytes, report);
+  if (reported.ok()) reported = tracing_.Report(report);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(reported));
   return reactor;
 }

@@ -7,9 +7,10 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "proto/control.grpc.pb.h"
+#include "proto/control.pb.h"
 #include "server/access/access.h"
 #include "server/core/coordinator/coordinator.h"
+#include "server/service/callback_service.h"
 #include "server/service/control_threads.h"
 #include "server/service/event_log.h"
 #include "server/service/serialized_signals.h"
@@ -22,10 +23,7 @@
 namespace syncgrads::server {
 
 // Thread-safe. gRPC calls it on any of its threads.
-class ControlService
-    : public v1::Control::WithRawCallbackMethod_Join<
-          v1::Control::WithRawCallbackMethod_Follow<v1::Control::WithCallbackMethod_Probe<
-              v1::Control::WithCallbackMethod_ReportTrace<v1::Control::Service>>>> {
+class ControlService : public CallbackService {
  public:
   // On a server that follows, `coordinator` is null: all streams are refused with an error that
   // has `coordinator_address`. `access` decides about each call. What servers report about their
@@ -35,20 +33,16 @@ class ControlService
                  StreamDeadlines& deadlines, UnaryAnswers& answers, Tracing& tracing,
                  ServerLoads& loads, EventLog& events);
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Follow(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
-                                  const v1::ProbeRequest* request, v1::ProbeReply* reply) override;
-  grpc::ServerUnaryReactor* ReportTrace(grpc::CallbackServerContext* context,
-                                        const v1::TraceReport* request,
-                                        v1::TraceReportReply* reply) override;
-
   // Waits until the streams of all members have ended or MonotonicNow() has reached `deadline`.
   void AwaitMembersGone(absl::Time deadline) { members_.AwaitNone(deadline); }
 
  private:
+  grpc::ServerBidiReactor<Bytes, Bytes>* Join(Context* context);
+  grpc::ServerBidiReactor<Bytes, Bytes>* Follow(Context* context);
+  grpc::ServerUnaryReactor* Probe(Context* context, Bytes& bytes, v1::ProbeReply* reply);
+  grpc::ServerUnaryReactor* ReportTrace(Context* context, Bytes& bytes,
+                                        v1::TraceReportReply* reply);
+
   Coordinator* const coordinator_;
   const std::string coordinator_address_;
   Access& access_;

@@ -4,19 +4,17 @@
 
 namespace syncgrads::server {
 
-bool ControlThreads::Handle(size_t bytes, std::function<void()> handle) {
-  if (waiting_.fetch_add(bytes) + bytes > kMaxWaitingControlBytes) {
-    waiting_ -= bytes;
-    return false;
-  }
-  SerialThread& thread = bytes < kLargeMessageBytes ? small_ : large_;
-  thread.Run([this, bytes, handle = std::move(handle)] {
+void ControlThreads::Handle(MessageWeight weight, std::function<void()> handle) {
+  ++waiting_;
+  SerialThread& thread = weight == MessageWeight::kLight          ? light_
+                         : weight == MessageWeight::kRegistration ? registrations_
+                                                                  : large_;
+  thread.Run([this, handle = std::move(handle)] {
     handle();
-    waiting_ -= bytes;
+    --waiting_;
   });
-  return true;
 }
 
-void ControlThreads::End(std::function<void()> end) { small_.Run(std::move(end)); }
+void ControlThreads::End(std::function<void()> end) { light_.Run(std::move(end)); }
 
 }  // namespace syncgrads::server

@@ -14,29 +14,29 @@
 
 namespace syncgrads::server {
 
-// From this size on a message is large. Large messages have a thread of their own, so that they do
-// not delay heartbeats.
+// From this size on a message is large.
 inline constexpr size_t kLargeMessageBytes = size_t{128} << 10;
-// Messages of this many bytes in all may wait for the threads.
-inline constexpr size_t kMaxWaitingControlBytes = size_t{64} << 20;
 
-// Thread-safe. The ControlService owns it; its streams use it.
+// What kind of message it is. Each kind has a thread of its own, so that heartbeats do not wait for
+// registrations, nor these for messages that take long to parse.
+enum class MessageWeight { kLight, kRegistration, kLarge };
+
+// Thread-safe. The ControlService owns it; its streams use it. A stream has one message here at a
+// time: it reads no other one meanwhile.
 class ControlThreads {
  public:
-  // Queues `handle`, which handles a message of `bytes`. If there is no room for it beside those
-  // that wait, returns false: then the caller handles the message itself, and reads no other one
-  // meanwhile.
-  bool Handle(size_t bytes, std::function<void()> handle);
-  // Queues `end`, which handles the end of a stream, in the order of the small messages. The caller
+  // Queues `handle`, which handles a message.
+  void Handle(MessageWeight weight, std::function<void()> handle);
+  // Queues `end`, which handles the end of a stream, in the order of the light messages. The caller
   // has waited until the stream's last message was handled.
   void End(std::function<void()> end);
 
-  // The bytes of the messages that wait for the threads or are being handled there.
+  // The number of messages that wait for the threads or are being handled there.
   size_t waiting() const { return waiting_; }
 
  private:
-  std::atomic<size_t> waiting_{0};  // bytes
-  SerialThread small_, large_;
+  std::atomic<size_t> waiting_{0};
+  SerialThread light_, registrations_, large_;
 };
 
 }  // namespace syncgrads::server

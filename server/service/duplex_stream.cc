@@ -134,15 +134,14 @@ void DuplexStream::HandleOnThreads() {
     MutexLock lock(mutex_);
     handling_ = true;
   }
-  const auto handle = [this, self = shared_from_this()] {
+  threads_->Handle(WeightOf(incoming_), [this, self = shared_from_this()] {
     // The stream may have ended while the message waited for the thread.
     if (!HasEnded()) OnMessage(incoming_);
     MutexLock lock(mutex_);
     handling_ = false;
     if (finish_with_.has_value()) return FinishLocked();
     ReadNextLocked();
-  };
-  if (!threads_->Handle(incoming_.Length(), handle)) handle();
+  });
 }
 
 bool DuplexStream::HasEnded() {

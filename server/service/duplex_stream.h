@@ -36,9 +36,8 @@ namespace syncgrads::server {
 inline constexpr size_t kMaxHelloBytes = 64 << 10;
 
 // Thread-safe. OnMessage and OnOver are called one call at a time, without locks: on ControlThreads
-// if there are some, and otherwise on the threads of the call. If there is no room for a message,
-// or no hello has come, a thread of the call calls them all the same. Lock order: `mutex_`, then
-// that of StreamDeadlines or that of the call.
+// if there are some and a hello has come, and otherwise on the threads of the call. Lock order:
+// `mutex_`, then that of StreamDeadlines or that of the call.
 class DuplexStream : public StreamCallEvents,
                      public TimedStream,
                      public std::enable_shared_from_this<DuplexStream> {
@@ -68,6 +67,10 @@ class DuplexStream : public StreamCallEvents,
   // Handles a received message. The first message must be a hello: if it is not, or is rejected,
   // the subclass finishes the stream.
   virtual void OnMessage(grpc::ByteBuffer& message) = 0;
+  // Which of the ControlThreads handles a message. Called before each OnMessage if there are some.
+  virtual MessageWeight WeightOf(grpc::ByteBuffer& message) {
+    return message.Length() < kLargeMessageBytes ? MessageWeight::kLight : MessageWeight::kLarge;
+  }
   // Called once, as the last call, when the stream has ended for any reason.
   virtual void OnOver() = 0;
 
@@ -89,8 +92,8 @@ class DuplexStream : public StreamCallEvents,
   // Checks the first message. If it is too large, finishes the stream and returns false.
   bool TakeFirst();
 
-  // Calls OnMessage on another thread, if there is room. Until it has returned, no message is read
-  // and OnOver is not called. If the stream ends before the thread is free, the message is dropped.
+  // Calls OnMessage on another thread. Until it has returned, no message is read and OnOver is not
+  // called. If the stream ends before the thread is free, the message is dropped.
   void HandleOnThreads();
   // Whether the stream was finished or cut on this side.
   bool HasEnded();

@@ -22,7 +22,7 @@ absl::Status TraceReports::Add(const v1::TraceReport& report) {
                                             report.trace(), " that is in progress"));
   }
   if (report.has_process()) {
-    const size_t bytes = report.process().ByteSizeLong();
+    const size_t bytes = report.process().SpaceUsedLong();
     if (held_bytes_ + bytes > kMaxHeldTraceBytes) {
       return absl::UnavailableError(absl::StrCat(held_bytes_, " bytes of traces wait to be read, ",
                                                  bytes, " more exceed ", kMaxHeldTraceBytes));

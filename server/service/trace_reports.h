@@ -19,7 +19,7 @@
 
 namespace syncgrads::server {
 
-// The reports that may wait to be sent on, in bytes.
+// The memory of the reports that may wait to be sent on, in bytes.
 inline constexpr size_t kMaxHeldTraceBytes = size_t{32} << 20;
 
 // Thread-safe.

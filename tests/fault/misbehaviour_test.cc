@@ -125,7 +125,7 @@ class MisbehaviourTest : public ::testing::TestWithParam<Case> {
     }
     cluster_ = std::make_unique<testing::Cluster>(
         1, std::vector<std::string>{absl::StrCat("--state=", state_, "/server"),
-                                    "--abandoned_job_ttl=1s", "--lease=20s"});
+                                    "--abandoned_job_ttl=1s", "--lease=20s", "--reflection"});
     honest_ = Start("tests/fault/honest", {absl::StrCat("--server=", cluster_->coordinator())});
     ASSERT_TRUE(honest_->WaitForLine("step 500", kLongEnough).ok()) << honest_->output();
   }

@@ -77,14 +77,16 @@ TEST(ServerTest, AnswersHealthChecks) {
   EXPECT_EQ(health.output, "SERVING\n");
 }
 
-TEST(ServerTest, DescribesItsServicesByReflection) {
-  Cluster cluster(1);
+TEST(ServerTest, DescribesItsServicesByReflectionIfAsked) {
+  Cluster cluster(1, {"--reflection"});
   const Finished services = Probe({"services", cluster.coordinator()});
   EXPECT_EQ(services.exit, ExitCode(0)) << services.output;
   for (const char* service : {"syncgrads.v1.Control", "syncgrads.v1.Data", "syncgrads.v1.Admin",
                               "grpc.health.v1.Health"}) {
     EXPECT_THAT(services.output, HasSubstr(service));
   }
+  Cluster other(1);
+  EXPECT_THAT(Probe({"services", other.coordinator()}).output, HasSubstr("UNIMPLEMENTED"));
 }
 
 TEST(ServerTest, RefusesAnotherProtocolVersionAndNamesBoth) {

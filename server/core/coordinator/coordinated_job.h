@@ -135,8 +135,9 @@ class CoordinatedJob {
                 const GroupRegistrations::Ahead& ahead) {
     registrations_.Register(member, request, spec, link_rate, ahead);
   }
-  GroupRegistrations::Ahead LookAhead(const std::string& group, double link_rate) const {
-    return registrations_.LookAhead(group, link_rate);
+  GroupRegistrations::Ahead LookAhead(const GroupSpec& spec, uint64_t bytes,
+                                      double link_rate) const {
+    return registrations_.LookAhead(spec, bytes, link_rate);
   }
   void Refuse(MemberId member, uint64_t request, const absl::Status& error);
   void End(MemberId member, uint64_t request, GroupId group, Round last_round, bool follows);

@@ -178,13 +178,16 @@ void Coordinator::Register(const MemberKey& member, uint64_t request, const Grou
   // Without the mutex: a group has many tensors.
   const absl::Status valid = Validate(spec);
   if (!valid.ok()) return Refuse(member, request, valid);
+  uint64_t bytes = 0;
+  for (const TensorSpec& tensor : spec.tensors) bytes += tensor.bytes();
   GroupRegistrations::Ahead ahead;
   {
     MutexLock lock(mutex_);
     const CoordinatedJob* const job = FindLocked(member);
     if (job == nullptr) return;
-    ahead = job->LookAhead(spec.name, link_rate);
+    ahead = job->LookAhead(spec, bytes, link_rate);
   }
+  if (!ahead.fits.ok()) return Refuse(member, request, ahead.fits);
   ahead.Compute(spec);
   MutexLock lock(mutex_);
   if (CoordinatedJob* job = FindLocked(member)) {

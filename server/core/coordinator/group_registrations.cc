@@ -51,15 +51,17 @@ void GroupRegistrations::Ahead::Compute(const GroupSpec& spec) {
   }
 }
 
-GroupRegistrations::Ahead GroupRegistrations::LookAhead(const std::string& name,
+GroupRegistrations::Ahead GroupRegistrations::LookAhead(const GroupSpec& spec, uint64_t bytes,
                                                         double link_rate) const {
   Ahead ahead;
-  if (const auto* registered = groups_.Named(name)) {
+  if (const auto* registered = groups_.Named(spec.name)) {
     ahead.registered = registered->plan;
     ahead.by = registered->by;
   } else {
     ahead.path = {SharesMemory(), link_rate};
     ahead.servers = groups_.servers();
+    // Memory that is being allocated now may be that of this group.
+    if (!MustWait()) ahead.fits = groups_.CheckSize(spec.name, bytes, spec.chunk_bytes);
   }
   return ahead;
 }

@@ -75,6 +75,8 @@ class GroupRegistrations {
     // If there is none: for what to draft the plan.
     GroupRegistry::Path path;
     size_t servers = 0;
+    // The error of GroupRegistry::CheckSize.
+    absl::Status fits;
 
     // Set by Compute.
     absl::Status agreement;
@@ -82,8 +84,8 @@ class GroupRegistrations {
 
     void Compute(const GroupSpec& spec);
   };
-  // Returns what to compute for a group of this name.
-  Ahead LookAhead(const std::string& name, double link_rate) const;
+  // Returns what to compute for a group. `bytes` are those of its tensors.
+  Ahead LookAhead(const GroupSpec& spec, uint64_t bytes, double link_rate) const;
 
   // Registers a group that has passed Validate, or answers with the plan of the registered one; see
   // Coordinator::Register. Ignored if the member is unknown or gone. What `ahead` has and still

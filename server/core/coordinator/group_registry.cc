@@ -79,6 +79,9 @@ constexpr uint64_t kBytesOfChunk = 4096;
 constexpr uint64_t kBytesOfTensor = 256;
 constexpr uint64_t kBytesOfSpan = 128;
 
+// A group of fewer chunks is planned in less than a millisecond.
+constexpr uint64_t kFewChunks = 1024;
+
 uint64_t Product(uint64_t a, uint64_t b) {
   uint64_t product;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<uint64_t>::max() : product;
@@ -142,6 +145,26 @@ absl::StatusOr<std::shared_ptr<const GroupPlan>> GroupRegistry::Plan(const Draft
   plan.id = GroupId{static_cast<uint32_t>(by_name_.size())};
   SYNCGRADS_RETURN_IF_ERROR(CheckLimits(plan));
   return draft.plan;
+}
+
+absl::Status GroupRegistry::CheckSize(const std::string& name, uint64_t bytes,
+                                      uint32_t chunk_bytes) const {
+  const uint64_t least_chunks = bytes / (chunk_bytes != 0 ? chunk_bytes : kMaxChunkBytes);
+  // More than kMaxChunks are refused at once when they are planned.
+  if (least_chunks < kFewChunks || least_chunks > kMaxChunks) return absl::OkStatus();
+  if (chunks_ + least_chunks > limits_.max_chunks) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "group \"", name, "\" has at least ", least_chunks, " chunks, and the job's other groups ",
+        chunks_, "; at most ", limits_.max_chunks, " (max_chunks): use larger chunks"));
+  }
+  // All sets of results, and one contribution.
+  const uint64_t least_bytes = Product(Arena::kSets + 1, bytes);
+  const std::optional<uint64_t> left = budget_.Left();
+  if (!left.has_value() || least_bytes <= *left) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("group \"", name, "\" of ", bytes, " bytes needs at least ", least_bytes,
+                   " bytes of memory on all servers together; ", *left,
+                   " bytes are available there and not reserved for other groups"));
 }
 
 void GroupRegistry::Add(Registration registration) {

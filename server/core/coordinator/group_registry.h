@@ -79,6 +79,14 @@ class GroupRegistry {
 
   size_t servers() const { return bytes_per_server_.size(); }
 
+  // Whether a group of so many bytes may fit at all. To be called before a plan is drafted, which
+  // takes long for a group of many chunks; groups of few chunks pass. `chunk_bytes` as in the spec.
+  //
+  // Errors:
+  //   ResourceExhausted  the job would have too many chunks, or all servers together have not
+  //                      enough memory for it. Names both numbers
+  absl::Status CheckSize(const std::string& name, uint64_t bytes, uint32_t chunk_bytes) const;
+
   // Plans a group that is not registered: its layout, the servers of its chunks, and its id. The
   // result is the plan in `draft`. Only one plan at a time may be waiting for Add, because ids are
   // assigned in order.

@@ -29,20 +29,32 @@ uint64_t MemoryBudget::CapacityOf(const Server& server, uint64_t available) {
   return std::clamp(server.capacity.value_or(least), least, most);
 }
 
+uint64_t MemoryBudget::LeftOn(Server& server, uint64_t available) {
+  server.capacity = CapacityOf(server, available);
+  // Other processes may have taken memory that is reserved here, so `available` is a limit too.
+  return std::min(available, Less(*server.capacity, server.reserved.total));
+}
+
+std::optional<uint64_t> MemoryBudget::Left() {
+  uint64_t left = 0;
+  for (uint32_t index = 0; index < servers_.size(); ++index) {
+    const std::optional<uint64_t> available = available_(ServerIndex{index});
+    if (!available.has_value()) return std::nullopt;
+    left = Sum(left, LeftOn(servers_[index], *available));
+  }
+  return left;
+}
+
 absl::Status MemoryBudget::Check(const std::string& what, const std::vector<MemoryNeed>& needs) {
   for (uint32_t index = 0; index < needs.size(); ++index) {
     const std::optional<uint64_t> available = available_(ServerIndex{index});
     if (!available.has_value()) continue;
     Server& server = servers_[index];
-    server.capacity = CapacityOf(server, *available);
-    const uint64_t reserved = server.reserved.total;
-    // Other processes may have taken memory that is reserved here, so `available` is a limit too.
-    const uint64_t left = std::min(*available, Less(*server.capacity, reserved));
-    if (needs[index].total <= left) continue;
+    if (needs[index].total <= LeftOn(server, *available)) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
         what, " needs ", needs[index].total, " bytes on server ", index, "; ", *available,
         " bytes are available there, and of the ", *server.capacity, " that jobs can take, ",
-        reserved, " are reserved for groups that are registered"));
+        server.reserved.total, " are reserved for groups that are registered"));
   }
   return absl::OkStatus();
 }

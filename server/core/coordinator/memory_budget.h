@@ -47,6 +47,10 @@ class MemoryBudget {
   //   ResourceExhausted  names the server and the needed, available and reserved bytes
   absl::Status Check(const std::string& what, const std::vector<MemoryNeed>& needs);
 
+  // The memory in bytes that is not reserved, on all servers together; nullopt if the free memory
+  // of one is not known.
+  std::optional<uint64_t> Left();
+
   void Reserve(const std::vector<MemoryNeed>& needs);
   // Releases the memory of a closed job. `needs`: the sum of what was reserved for it.
   void Release(const std::vector<MemoryNeed>& needs);
@@ -63,6 +67,8 @@ class MemoryBudget {
   // number is not known. So the earlier capacity is kept if it is within these bounds, and
   // otherwise moved to the nearest bound.
   static uint64_t CapacityOf(const Server& server, uint64_t available);
+  // Returns how much of `available` is not reserved.
+  static uint64_t LeftOn(Server& server, uint64_t available);
 
   const Available available_;
   std::vector<Server> servers_;

@@ -31,9 +31,22 @@ bool Roster::Entry::Follows(GroupId group, Round round) const {
   return !gone && HasEnded(group, round) && ended.at(group).follows;
 }
 
+bool HasNoRounds(const Epoch& epoch, const Epoch& next) {
+  std::map<GroupId, Round> firsts;
+  for (const GroupRound& first : epoch.first_rounds) firsts[first.group] = first.round;
+  return std::all_of(next.first_rounds.begin(), next.first_rounds.end(), [&](GroupRound first) {
+    // A group that was registered in the epoch has begun with round 0.
+    const auto before = firsts.find(first.group);
+    return first.round <= (before == firsts.end() ? Round{0} : before->second);
+  });
+}
+
 void Roster::Add(const Epoch& epoch) {
+  const bool is_replaced = !epochs_.empty() && HasNoRounds(epochs_.back(), epoch);
+  if (is_replaced) epochs_.pop_back();
   epochs_.push_back(epoch);
   for (const Member& member : epoch.members) members_[member.id].member = member;
+  if (is_replaced) ForgetBefore(0);
 }
 
 void Roster::End(const MemberEnded& ended) {

@@ -44,6 +44,10 @@ struct MemberGone {
   bool evicted = false;
 };
 
+// Returns whether no round belongs to an epoch when `next` follows it: `next` begins with the same
+// round of each group, or an earlier one.
+bool HasNoRounds(const Epoch& epoch, const Epoch& next);
+
 // A value type; not thread-safe. A Job copies its roster for every change and shares the copies
 // read-only with its chunks. A CoordinatedJob changes its own in place.
 class Roster {
@@ -76,6 +80,9 @@ class Roster {
     bool Follows(GroupId group, Round round) const;
   };
 
+  // If no round belongs to the newest epoch any more, it is removed, and then members as Forget
+  // does. So epochs that begin one after the other while a round is open, as when the learning rate
+  // is changed again and again, take the memory of one.
   void Add(const Epoch& epoch);
   void End(const MemberEnded& ended);
   void Remove(const MemberGone& gone);

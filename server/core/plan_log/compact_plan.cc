@@ -209,7 +209,12 @@ class Compaction {
         return EpochAt(i).number >= oldest->second;
       });
     }
-    job.kept_epochs.insert(first, job.epochs.end());
+    // As Roster::Add does, except for the newest ones.
+    const auto newest = job.epochs.end() - std::min(kNewest, job.epochs.size());
+    for (auto one = first; one < newest; ++one) {
+      if (!HasNoRounds(EpochAt(*one), EpochAt(*(one + 1)))) job.kept_epochs.insert(*one);
+    }
+    job.kept_epochs.insert(std::max(first, newest), job.epochs.end());
     // An epoch begins only when every server has applied its proposal, and all changes before that.
     if (first != job.epochs.begin()) job.applied = *first;
     for (const auto& [id, member] : job.members) {

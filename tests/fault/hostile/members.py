@@ -1,10 +1,12 @@
 """Members, and strangers, that do what only others may do."""
 
+import queue
 import time
 
 import grpc
 from hostile.peers import (MIB, PATIENCE, Code, Failure, Peer, Stream, channel, check_refusal,
-                           control, control_grpc, floats, pair, row, spec_of, types)
+                           control, control_grpc, floats, forget_peak, pair, peak, resident, row,
+                           spec_of, types)
 from proto import admin_pb2 as admin
 from proto import admin_pb2_grpc as admin_grpc
 
@@ -24,12 +26,16 @@ def expect_denied(what, call, *texts):
     raise Failure(f"{what} was permitted")
 
 
-def expect_invalid(what, call, *texts):
+def expect_refused(what, call, code, *texts):
     try:
         call()
     except grpc.RpcError as error:
-        return check_refusal(what, error.code(), error.details(), Code.INVALID_ARGUMENT, *texts)
+        return check_refusal(what, error.code(), error.details(), code, *texts)
     raise Failure(f"{what} was permitted")
+
+
+def expect_invalid(what, call, *texts):
+    return expect_refused(what, call, Code.INVALID_ARGUMENT, *texts)
 
 
 def secret_pair(job, **terms):
@@ -179,20 +185,82 @@ def admitted_admin_stub():
 @row("tokens of 19 MiB in Admin.Explain and Admin.Evict")
 def _():
     stub, token = admitted_admin_stub(), "x" * (19 * MIB)
-    return [expect_invalid(what, call, str(len(token)), "1024") for what, call in (
+    return [expect_refused(what, call, Code.RESOURCE_EXHAUSTED, f"{what}Request", "65536")
+            for what, call in (
         ("Explain", lambda: stub.Explain(admin.ExplainRequest(job="honest", token=token),
                                          timeout=PATIENCE)),
         ("Evict", lambda: stub.Evict(admin.EvictRequest(job="honest", token=token, worker="a"),
                                      timeout=PATIENCE)))]
 
 
-@row("names of 1 MiB and of control characters in Admin.Explain")
+@row("names and tokens of 60 KiB, and names of control characters, in Admin.Explain")
 def _():
-    stub = admitted_admin_stub()
-    return [expect_invalid(f"a name of {len(name)} bytes",
-                           lambda name=name: stub.Explain(admin.ExplainRequest(job=name),
-                                                          timeout=PATIENCE), "the job's name")
-            for name in ("x" * MIB, "\x1b[2J")]
+    stub, long = admitted_admin_stub(), "x" * 61440
+    return [expect_invalid(what, lambda request=request: stub.Explain(request, timeout=PATIENCE),
+                           *texts)
+            for what, request, *texts in (
+        ("a long name", admin.ExplainRequest(job=long), "the job's name", "61440", "255"),
+        ("a long token", admin.ExplainRequest(job="honest", token=long), "61440", "1024"),
+        ("control characters", admin.ExplainRequest(job="\x1b[2J"), "the job's name"))]
+
+
+def delimited(number, body):
+    """A field with a length."""
+    length, rest = b"", len(body)
+    while rest > 127:
+        length, rest = length + bytes([rest & 127 | 128]), rest >> 7
+    return bytes([number << 3 | 2]) + length + bytes([rest]) + body
+
+
+# Two bytes take a hundred when they are parsed: an empty element, and a field that there is not.
+MANY = MIB * 19 // 2
+UNKNOWN = delimited(15, b"") * MANY
+
+
+def with_little_memory(what, attempt):
+    """Expects that `attempt` takes less than 64 MiB of the server. Returns what it returns."""
+    forget_peak()
+    before = resident()
+    answer = attempt()
+    if (more := peak() - before) > 64 * MIB:
+        raise Failure(f"{what} took {more >> 20} MiB of the server")
+    return answer
+
+
+@row("19 MiB that take much more when they are parsed, to every method with one message")
+def _():
+    # A process (3) with a part (4) with empty events (3).
+    events = delimited(3, delimited(4, delimited(3, b"") * MANY))
+    shared, answers = channel(), []
+    shared.unary_unary("/syncgrads.v1.Control/Probe")(b"", timeout=PATIENCE)
+    for method, message in [("Control/ReportTrace", events), ("Control/Probe", UNKNOWN)] + [
+            (f"Admin/{method}", UNKNOWN) for method in (
+                "Explain", "Evict", "Readmit", "Checkpoint", "SetLearningRate", "ReadOptimizer",
+                "GetStatus", "Drain", "Trace", "StopTrace", "Events", "ReadClock")]:
+        call = shared.unary_stream(f"/syncgrads.v1.{method}")
+        answers.append(with_little_memory(method, lambda: expect_refused(
+            method, lambda: list(call(message, timeout=PATIENCE)), Code.RESOURCE_EXHAUSTED,
+            "bytes; at most")))
+    return answers[:2]
+
+
+@row("a registration of ten million empty tensors, and a signal of ten million unknown fields")
+def _():
+    # The spec (2) of a group (3) with empty tensors (2).
+    tensors = delimited(3, delimited(2, delimited(2, b"") * MANY))
+    answers = []
+    for what, signal in ("tensors", tensors), ("fields", UNKNOWN):
+        outgoing = queue.Queue()
+        outgoing.put(Peer().hello_of(f"many {what}").SerializeToString())
+        call = channel().stream_stream("/syncgrads.v1.Control/Join")(iter(outgoing.get, None))
+        next(call)
+
+        def send():
+            outgoing.put(signal)
+            return expect_refused(what, lambda: list(call), Code.RESOURCE_EXHAUSTED, "parts")
+
+        answers.append(with_little_memory(what, send))
+    return answers
 
 
 @row("40 callers of Admin.GetStatus that do not read the answer")

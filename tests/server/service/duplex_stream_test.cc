@@ -347,12 +347,11 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   std::atomic<int> handled = 0;
   on_each_ = [&](TestStream&, int) { ++handled; };
   on_over_ = [&] { over.Notify(); };
-  ASSERT_TRUE(threads_.Handle(kLargeMessageBytes, [&] { go_on.WaitForNotification(); }));
+  threads_.Handle(MessageWeight::kLarge, [&] { go_on.WaitForNotification(); });
   const auto client = Open();
   client->Write({});
   client->Write(LargePush());
-  EXPECT_TRUE(
-      syncgrads::testing::WaitUntil([&] { return threads_.waiting() > 2 * kLargeMessageBytes; }));
+  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return threads_.waiting() == 2; }));
   ServersEnd()->FinishAfterSending({grpc::StatusCode::ABORTED, "evicted"});
   go_on.Notify();
   ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"evicted"});
@@ -360,18 +359,20 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   EXPECT_EQ(handled, 1);
 }
 
-TEST(ControlThreadsTest, AsManyBytesMayWaitAsThereIsRoomFor) {
+TEST(ControlThreadsTest, NoKindOfMessageWaitsForAnother) {
   ControlThreads threads;
-  absl::Notification go_on;
-  EXPECT_TRUE(threads.Handle(kMaxWaitingControlBytes - kLargeMessageBytes,
-                             [&] { go_on.WaitForNotification(); }));
-  EXPECT_TRUE(threads.Handle(kLargeMessageBytes, [] {}));
-  EXPECT_FALSE(threads.Handle(1, [] { ADD_FAILURE() << "there is no room for it"; }));
+  absl::Notification go_on, large, registration, light;
+  threads.Handle(MessageWeight::kLarge, [&] { go_on.WaitForNotification(); });
+  threads.Handle(MessageWeight::kLarge, [&] { large.Notify(); });
+  threads.Handle(MessageWeight::kRegistration, [&] { go_on.WaitForNotification(); });
+  threads.Handle(MessageWeight::kRegistration, [&] { registration.Notify(); });
+  threads.Handle(MessageWeight::kLight, [&] { light.Notify(); });
+  light.WaitForNotification();
+  EXPECT_FALSE(large.HasBeenNotified());
+  EXPECT_FALSE(registration.HasBeenNotified());
   go_on.Notify();
-  absl::Notification done;
-  EXPECT_TRUE(syncgrads::testing::WaitUntil(
-      [&] { return threads.Handle(kMaxWaitingControlBytes, [&] { done.Notify(); }); }));
-  done.WaitForNotification();
+  large.WaitForNotification();
+  registration.WaitForNotification();
 }
 
 TEST_F(DuplexStreamTest, AHelloIsSmall) {

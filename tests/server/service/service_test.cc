@@ -486,7 +486,9 @@ TEST(StandardServicesTest, AServerThatFollowsIsReadyWhileItReachesItsCoordinator
 }
 
 TEST(StandardServicesTest, ReflectionListsTheServices) {
-  Cluster cluster;
+  ServerOptions options;
+  options.reflection = true;
+  Cluster cluster(1, options);
   const std::shared_ptr<grpc::Channel> channel = ChannelTo(cluster.coordinator());
   ByteStream stream([&channel](grpc::ClientContext* context) {
     const grpc::internal::RpcMethod method(

@@ -239,7 +239,9 @@ TEST(StreamLimitsTest, AMemberHasSoManyDataStreams) {
 
 // Every stream of reflection occupies a thread of the server.
 TEST(StreamLimitsTest, FewStreamsOfReflectionAreOpenAtATime) {
-  Cluster cluster;
+  ServerOptions options;
+  options.reflection = true;
+  Cluster cluster(1, options);
   const auto channel = ChannelTo(cluster.coordinator());
   std::vector<std::unique_ptr<ByteStream>> answered;
   for (int i = 0; i < 40; ++i) {

@@ -90,12 +90,22 @@ TEST(TraceReportsTest, AWorkerCannotReportInTheNameOfAnother) {
 
 TEST(TraceReportsTest, AWorkerHasToWaitWhileTooManyBytesAreHeld) {
   TraceReports reports(TwoWorkers(), TheirTraces());
-  const v1::TraceReport half = ReportOf(4, std::string(kMaxHeldTraceBytes / 2 - 100, 'x'));
+  const v1::TraceReport half = ReportOf(4, std::string(kMaxHeldTraceBytes / 2 - 1000, 'x'));
   EXPECT_TRUE(reports.Add(half).ok());
   EXPECT_TRUE(reports.Add(half).ok());
   ExpectError(reports.Add(half), absl::StatusCode::kUnavailable, {"bytes of traces wait"});
   EXPECT_TRUE(reports.Next(absl::InfinitePast()).has_value());
   EXPECT_TRUE(reports.Add(half).ok());
+}
+
+// An empty event has two bytes in its message.
+TEST(TraceReportsTest, TheMemoryOfReportsCounts) {
+  TraceReports reports(TwoWorkers(), TheirTraces());
+  v1::TraceReport many = ReportOf(4, "many");
+  for (int i = 0; i < 100'000; ++i) many.mutable_process()->mutable_part()->add_events();
+  int held = 0;
+  while (reports.Add(many).ok()) ++held;
+  EXPECT_LT(held, 10);
 }
 
 }  // namespace

@@ -116,6 +116,25 @@ TEST_F(GroupLimitsTest, ChoosesChunksThatAGroupMayHave) {
   EXPECT_LE((*plan)->layout.chunks().size(), kMaxChunks / 2);
 }
 
+TEST_F(GroupLimitsTest, AGroupThatCannotFitIsRefusedBeforeItIsPlanned) {
+  GroupRegistry registry(1, {.max_chunks = 3000}, budget_);
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  // Not known.
+  EXPECT_THAT(registry.CheckSize("model", 8 * kGiB, 0), IsOk());
+  available_ = 20 * kGiB;
+  EXPECT_THAT(registry.CheckSize("model", 6 * kGiB, 0), IsOk());
+  ExpectError(registry.CheckSize("model", 8 * kGiB, 0), kExhausted,
+              {"\"model\" of 8589934592 bytes", "25769803776 bytes", "21474836480 bytes"});
+  ExpectError(registry.CheckSize("model", kGiB, 1 << 18), kExhausted,
+              {"\"model\" has at least 4096 chunks", "at most 3000 (max_chunks)"});
+  // What is registered counts.
+  ASSERT_THAT(Register(registry, GroupOf("first", 3 << 28, 4 << 20)), IsOk());
+  ExpectError(registry.CheckSize("model", 6 * kGiB, 0), kExhausted, {"not reserved"});
+  // A group of few chunks is planned, which shows whether it fits.
+  available_ = 0;
+  EXPECT_THAT(registry.CheckSize("small", 1 << 20, 0), IsOk());
+}
+
 TEST_F(GroupLimitsTest, AJobHasSoManyGroups) {
   GroupRegistry registry(2, {.max_groups = 3}, budget_);
   for (int i = 0; i < 3; ++i) {

@@ -163,6 +163,32 @@ TEST(RosterTest, ForgetsEpochsBeforeAllOpenRounds) {
   EXPECT_NE(roster.Find(MemberId{0}), nullptr);
 }
 
+TEST(RosterTest, AnEpochToWhichNoRoundBelongsIsForgotten) {
+  Roster roster;
+  const auto begin = [&roster](uint64_t number, std::vector<GroupRound> first_rounds) {
+    Epoch epoch = EpochOfSize(3);
+    epoch.number = number;
+    epoch.first_rounds = std::move(first_rounds);
+    roster.Add(epoch);
+  };
+  begin(1, {});
+  // Round 4 is open for as long as the epochs 2 to 100 begin.
+  for (uint64_t number = 2; number <= 100; ++number) begin(number, {{kGroup, Round{5}}});
+  EXPECT_EQ(roster.EpochOf(kGroup, Round{4})->number, 1u);
+  EXPECT_EQ(roster.EpochOf(kGroup, Round{5})->number, 100u);
+  // Group 1 was registered in epoch 100; its rounds before 3 were made then.
+  begin(101, {{kGroup, Round{5}}, {kOther, Round{3}}});
+  EXPECT_EQ(roster.EpochOf(kOther, Round{2})->number, 100u);
+  EXPECT_EQ(roster.EpochOf(kGroup, Round{4})->number, 1u);
+  EXPECT_EQ(roster.EpochOf(kGroup, Round{5})->number, 101u);
+  // Without any round of group 1, epoch 101 is not needed.
+  begin(102, {{kGroup, Round{5}}, {kOther, Round{3}}});
+  roster.KeepNewest(3);
+  EXPECT_EQ(roster.oldest_epoch(), 1u) << "epochs 1, 100 and 102 are left";
+  roster.KeepNewest(2);
+  EXPECT_EQ(roster.oldest_epoch(), 100u);
+}
+
 TEST(RosterTest, KeepsTheNewestEpochAndWhoIsNotGone) {
   Roster roster;
   roster.Add(EpochOfSize(3));

@@ -134,7 +134,7 @@ TEST_F(CompactPlanTest, AProposalThatWasAnsweredIsNotNeeded) {
   EXPECT_THAT(Left(), ElementsAre("opened", "epoch 1", "epoch 2", "proposal 3"));
 }
 
-// Epoch e has the members 0 and e. Member e has gone before epoch e + 1.
+// Epoch e has the members 0 and e, and begins with round e. Member e has gone before epoch e + 1.
 class CompactEpochsTest : public CompactPlanTest {
  protected:
   static constexpr uint32_t kEpochs = 100;
@@ -147,6 +147,7 @@ class CompactEpochsTest : public CompactPlanTest {
     for (uint32_t e = 1; e <= kEpochs; ++e) {
       if (coordinator) Admit(absl::StrCat("admitted ", e), e);
       Epoch epoch = EpochOf(e, {0, e});
+      epoch.first_rounds = {{GroupId{0}, Round{e}}};
       change(epoch);
       Change(absl::StrCat("epoch ", e), epoch);
       Change(absl::StrCat("ended ", e), MemberEnded{MemberId{e}, GroupId{0}, Round{e}});
@@ -187,6 +188,17 @@ TEST_F(CompactEpochsTest, AnEpochThatAnOpenRoundNeedsStaysAndSoDoAllLaterOnes) {
 TEST_F(CompactEpochsTest, TheNewestEpochsStayForMembersThatReconnect) {
   Begin(/*coordinator=*/true);
   EXPECT_EQ(NumbersOf("epoch", 100), From(36)) << "the newest one and 64 before it";
+}
+
+TEST_F(CompactEpochsTest, EpochsWithoutRoundsAreNotNeeded) {
+  // Epochs 10 to 30 begin while round 10 is open.
+  Begin(/*coordinator=*/true, [](Epoch& epoch) {
+    if (epoch.number < 10 || epoch.number > 30) return;
+    epoch.first_rounds = {{GroupId{0}, Round{10}}};
+  });
+  std::vector<uint32_t> expected = From(30);
+  expected.insert(expected.begin(), {7, 8, 9});
+  EXPECT_EQ(NumbersOf("epoch", 7), expected);
 }
 
 TEST_F(CompactEpochsTest, NothingIsLeftOfMembersThatWereInRemovedEpochs) {
