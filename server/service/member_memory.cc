@@ -1,5 +1,7 @@
 #include "server/service/member_memory.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace syncgrads::server {
@@ -61,7 +63,9 @@ absl::StatusOr<Payload> MemberMemory::Find(const std::vector<SharedPiece>& piece
 bool MemberMemory::Lend(std::shared_ptr<const RoundResult> result) {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  lent_[{result->group, result->chunk}].push_back(std::move(result));
+  std::vector<std::shared_ptr<const RoundResult>>& lent = lent_[{result->group, result->chunk}];
+  // A member may ask for the same result again and again.
+  if (std::find(lent.begin(), lent.end(), result) == lent.end()) lent.push_back(std::move(result));
   return true;
 }
 

@@ -53,7 +53,7 @@ class MemberMemory {
   absl::StatusOr<Payload> Find(const std::vector<SharedPiece>& pieces) const;
 
   // Holds a reference to `result`, so that its slot is not written again while the worker reads
-  // it in place. Returns false after Close.
+  // it in place; one reference, however often it is called. Returns false after Close.
   bool Lend(std::shared_ptr<const RoundResult> result);
   // Drops the references to the chunk's results of rounds before `pushed`. To be called when the
   // worker pushes round `pushed`: it does not read earlier results any more.

@@ -1,6 +1,5 @@
 #include "server/core/rounds/answer_sinks.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,17 +8,22 @@ namespace {
 
 class AnswerSinks : public AnswerSink {
  public:
-  void Add(std::shared_ptr<AnswerSink> sink) {
-    if (std::find(sinks_.begin(), sinks_.end(), sink) == sinks_.end()) {
-      sinks_.push_back(std::move(sink));
-    }
+  void Add(const std::shared_ptr<AnswerSink>& sink) {
+    std::erase_if(sinks_, [&sink](const std::weak_ptr<AnswerSink>& other) {
+      const std::shared_ptr<AnswerSink> held = other.lock();
+      return held == nullptr || held == sink;
+    });
+    sinks_.push_back(sink);
   }
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
-    for (const std::shared_ptr<AnswerSink>& sink : sinks_) sink->Send(result, with_payload);
+    for (const std::weak_ptr<AnswerSink>& sink : sinks_) {
+      if (const auto held = sink.lock()) held->Send(result, with_payload);
+    }
   }
 
  private:
-  std::vector<std::shared_ptr<AnswerSink>> sinks_;
+  // Those of streams that are open: a worker may open new ones for as long as the round is open.
+  std::vector<std::weak_ptr<AnswerSink>> sinks_;
 };
 
 }  // namespace
@@ -30,9 +34,9 @@ std::shared_ptr<AnswerSink> AlsoTo(std::shared_ptr<AnswerSink> earlier,
   auto sinks = std::dynamic_pointer_cast<AnswerSinks>(earlier);
   if (sinks == nullptr) {
     sinks = std::make_shared<AnswerSinks>();
-    sinks->Add(std::move(earlier));
+    sinks->Add(earlier);
   }
-  sinks->Add(std::move(later));
+  sinks->Add(later);
   return sinks;
 }
 

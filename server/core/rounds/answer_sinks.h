@@ -15,7 +15,8 @@ namespace syncgrads::server {
 //
 // When a worker's stream breaks, the worker retries its push on a new stream. The server may read
 // the push from the old stream after the retry, so the order of arrival does not show which stream
-// is alive. The answer is therefore sent to both, and the broken stream drops it.
+// is alive. The answer is therefore sent to both, and the broken stream drops it. The sink does not
+// own `earlier` and `later`: a stream lives as long as its call.
 std::shared_ptr<AnswerSink> AlsoTo(std::shared_ptr<AnswerSink> earlier,
                                    std::shared_ptr<AnswerSink> later);
 

@@ -62,6 +62,12 @@ TEST_F(MemberMemoryTest, AResultIsHeldUntilALaterRoundIsPushed) {
   EXPECT_EQ(other.use_count(), 2);
 }
 
+TEST_F(MemberMemoryTest, AResultThatIsAskedForAgainIsHeldOnce) {
+  const auto result = ResultOf(0, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(memory_.Lend(result));
+  EXPECT_EQ(result.use_count(), 2);
+}
+
 TEST_F(MemberMemoryTest, AWorkerThatHasGoneHoldsNothing) {
   const auto result = ResultOf(0, 1);
   EXPECT_TRUE(memory_.Lend(result));
