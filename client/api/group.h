@@ -316,6 +316,7 @@ class Group {
   // Errors:
   //   DeadlineExceeded    this worker has not received the step's epoch yet
   //   FailedPrecondition  no step has ended
+  //   InvalidArgument     a server lists a rank that the epoch does not have
   virtual absl::StatusOr<StepOutcome> LastStep(absl::Duration timeout) const = 0;
 
   // Optimizer on the servers only: sets the initial parameters, in round 0. All members call it

@@ -85,7 +85,8 @@ class FoldOperation : public Pending::Operation {
     SYNCGRADS_ASSIGN_OR_RETURN(const uint32_t count, gather_->Wait(timeout));
     if (std::exchange(is_folded_, true)) return count;
     for (uint32_t c = 0; c < count; ++c) {
-      const std::byte* next = gathered_->data() + c * output_.size();
+      // The index of a vector is checked by an assertion.
+      const std::byte* next = &(*gathered_)[c * output_.size()];
       if (c == 0) {
         std::memcpy(output_.data(), next, output_.size());
       } else {

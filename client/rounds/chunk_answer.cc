@@ -2,15 +2,46 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/aligned_buffer.h"
 
 namespace syncgrads::client {
 namespace {
+
+// Returns what is wrong with the list of contributors, or with a span's count of them; empty if
+// they agree.
+std::string FindCountFault(const GroupSpec& spec, const UpdateHeader& header) {
+  const std::vector<uint32_t>& ranks = header.contributors;
+  const auto unordered = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>());
+  if (unordered != ranks.end()) {
+    return absl::StrCat("rank ", unordered[1], " after rank ", unordered[0],
+                        " in its list of contributors");
+  }
+  // Only the receiver's own contribution is counted. It is not listed if the receiver has skipped
+  // round 0 or is not in the newest epoch.
+  const bool own_only = std::holds_alternative<Staleness>(spec.policy);
+  if (own_only && ranks.size() > 1) {
+    return absl::StrCat(ranks.size(), " contributors, but at most 1 was expected");
+  }
+  const bool gathers = std::holds_alternative<Gather>(spec.rule);
+  for (size_t s = 0; s < header.counts.size(); ++s) {
+    const uint32_t count = header.counts[s];
+    if (own_only && count > 1) {
+      return absl::StrCat(count, " contributors to span ", s, ", but at most 1 was expected");
+    }
+    // Contributions to a gather have all spans.
+    const bool agrees = gathers ? count == ranks.size() : own_only || count <= ranks.size();
+    if (agrees) continue;
+    return absl::StrCat(count, " contributors to span ", s, ", but lists ", ranks.size());
+  }
+  return "";
+}
 
 // Returns what is wrong with the answer; empty if it fits.
 std::string FindFault(const GroupPlan& plan, Generation generation, const UpdateFrame& answer,
@@ -25,6 +56,7 @@ std::string FindFault(const GroupPlan& plan, Generation generation, const Update
     return absl::StrCat(header.counts.size(), " counts, but the chunk has ", chunk.spans.size(),
                         " spans");
   }
+  if (std::string fault = FindCountFault(plan.spec, header); !fault.empty()) return fault;
   const bool nothing = !std::holds_alternative<Optimizer>(plan.spec.rule) &&
                        std::all_of(header.counts.begin(), header.counts.end(),
                                    [](uint32_t count) { return count == 0; });

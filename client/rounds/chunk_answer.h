@@ -26,9 +26,10 @@ struct ChunkAnswer {
 absl::Status CheckPayload(const GroupPlan& plan, const UpdateFrame& answer,
                           const Compressor& compressor);
 
-// InvalidArgument if `answer`, which names a chunk of the group, does not fit the chunk. A refusal
-// always fits. `without_result`: no payload was requested; the server may send it nevertheless.
-// CheckPayload has accepted the answer.
+// InvalidArgument if `answer`, which names a chunk of the group, does not fit the chunk: its
+// counts, its list of contributors and its payload must agree, and the list must ascend strictly. A
+// refusal always fits. `without_result`: no payload was requested; the server may send it
+// nevertheless. CheckPayload has accepted the answer.
 absl::Status CheckAnswer(const GroupPlan& plan, Generation generation, const UpdateFrame& answer,
                          bool without_result, const Compressor& compressor);
 

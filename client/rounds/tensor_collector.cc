@@ -194,7 +194,6 @@ bool TensorCollector::StaysInPlace(const UpdateFrame& answer) const {
 }
 
 absl::Status TensorCollector::CheckRoom(const UpdateFrame& answer) const {
-  if (TotalBytes(answer.payload) == 0) return absl::OkStatus();
   for (const Span& span : plan_.layout.chunk(answer.header.chunk).spans) {
     const size_t room = ResultOf(span.tensor).buffer.size();
     const size_t bytes = plan_.layout.tensor(span.tensor).bytes();

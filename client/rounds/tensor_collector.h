@@ -104,8 +104,8 @@ class TensorCollector {
   bool IsInPlace(ChunkId chunk) const;
   // True if `answer` stays where it has arrived, for a tensor in its chunk.
   bool StaysInPlace(const UpdateFrame& answer) const;
-  // Gathers only: InvalidArgument if a result buffer has no room for all contributions that
-  // `answer` has.
+  // Gathers only: InvalidArgument if a result buffer has no room for the contributions of all
+  // contributors of `answer`, whether it has a payload or not.
   absl::Status CheckRoom(const UpdateFrame& answer) const;
   // Returns where the pieces of an answer's payload are copied to; not what StaysInPlace.
   std::vector<Target> TargetsOf(const UpdateFrame& answer) const;

@@ -1,5 +1,6 @@
 #include "client/session/data_plane.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -121,6 +122,20 @@ std::vector<std::shared_ptr<GroupRounds>> DataPlane::Groups() const {
   return groups;
 }
 
+absl::Status DataPlane::CheckRanks(const GroupPlan& plan, const UpdateHeader& answer) const {
+  const std::vector<uint32_t>& ranks = answer.contributors;
+  if (!answer.error.ok() || ranks.empty() || options_.world_size_of == nullptr) {
+    return absl::OkStatus();
+  }
+  const uint32_t highest = *std::max_element(ranks.begin(), ranks.end());
+  const std::optional<size_t> world_size = options_.world_size_of(answer.epoch);
+  if (!world_size.has_value() || highest < *world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("answer for chunk ", ToNumber(answer.chunk), " of group \"", plan.spec.name,
+                   "\" has rank ", highest, " in its list of contributors, but epoch ",
+                   answer.epoch, " has ", *world_size, " members"));
+}
+
 absl::Status DataPlane::OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory) {
   std::shared_ptr<GroupRounds> rounds;
   {
@@ -132,6 +147,7 @@ absl::Status DataPlane::OnUpdate(const UpdateFrame& update, std::shared_ptr<cons
     }
     rounds = found->second;
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckRanks(rounds->plan(), update.header));
   return rounds->OnUpdate(update, std::move(memory));
 }
 

@@ -45,6 +45,9 @@ class DataPlane : public Outbox {
     SharedBuffers* shared = nullptr;
     // If true, streams may use the unix sockets of servers on this host.
     bool unix_socket = true;
+    // Returns the number of members of an epoch; nullopt if this worker does not know it. Called
+    // without locks. Null: no epoch is known.
+    std::function<std::optional<size_t>(uint64_t epoch)> world_size_of;
     // Called with a line of text that says how payloads go to a server, and why.
     std::function<void(const std::string&)> on_path;
     // Called with a line of text that says how payloads go to all servers (PathSummary).
@@ -117,6 +120,8 @@ class DataPlane : public Outbox {
   // Offers new regions to the servers on this host.
   void OfferShared();
   std::vector<std::shared_ptr<GroupRounds>> Groups() const;
+  // InvalidArgument if `answer` lists a rank that its epoch does not have, as far as it is known.
+  absl::Status CheckRanks(const GroupPlan& plan, const UpdateHeader& answer) const;
   absl::Status OnUpdate(const UpdateFrame& update, std::shared_ptr<const void> memory);
 
   const Options options_;

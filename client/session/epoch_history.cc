@@ -96,6 +96,15 @@ uint32_t EpochHistory::world_size() const {
   return epochs_.empty() ? 0 : static_cast<uint32_t>(epochs_.back().members.size());
 }
 
+std::optional<size_t> EpochHistory::WorldSizeOf(uint64_t number) const {
+  MutexLock lock(mutex_);
+  const auto epoch =
+      std::lower_bound(epochs_.begin(), epochs_.end(), number,
+                       [](const Epoch& one, uint64_t wanted) { return one.number < wanted; });
+  if (epoch == epochs_.end() || epoch->number != number) return std::nullopt;
+  return epoch->members.size();
+}
+
 bool EpochHistory::IsNewcomerLocked() const {
   if (!first_.has_value() || !first_->handover.has_value()) return false;
   const std::vector<MemberId>& newcomers = first_->handover->to;

@@ -76,6 +76,8 @@ class EpochHistory {
   uint32_t rank() const;
   // The number of members of the newest epoch.
   uint32_t world_size() const;
+  // The number of members of epoch `number`; nullopt if it has not arrived or is not kept any more.
+  std::optional<size_t> WorldSizeOf(uint64_t number) const;
   // True if the first epoch that this worker received lists it as a newcomer.
   bool is_newcomer() const;
   // Newcomers only: returns this worker's first round of a group. nullopt if the group begins for

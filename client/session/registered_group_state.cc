@@ -136,6 +136,12 @@ absl::StatusOr<StepOutcome> RegisteredGroup::LastStep(absl::Duration timeout) co
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Epoch epoch, session_.epochs().Await(outcome.epoch, session_.timers().Now() + timeout));
   for (const Member& member : epoch.members) outcome.members.push_back(member.name);
+  if (!outcome.contributors.empty() && outcome.contributors.back() >= outcome.members.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the servers list rank ", outcome.contributors.back(),
+                     " as a contributor to step ", outcome.step, " of group \"", spec().name,
+                     "\", but epoch ", epoch.number, " has ", outcome.members.size(), " members"));
+  }
   return outcome;
 }
 

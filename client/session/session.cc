@@ -317,6 +317,7 @@ void Session::OnWelcome(Generation generation, const Welcome& welcome) {
   if (options_.shared_memory || options_.unix_socket) plane.hello.host_id = HostId();
   if (options_.shared_memory) plane.shared = &shared_;
   plane.unix_socket = options_.unix_socket;
+  plane.world_size_of = [this](uint64_t epoch) { return epochs_.WorldSizeOf(epoch); };
   plane.on_path = options_.on_path;
   plane.on_paths = options_.on_paths;
   plane.on_codec_replaced = options_.on_codec_replaced;

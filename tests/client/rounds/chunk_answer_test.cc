@@ -1,9 +1,11 @@
 #include "client/rounds/chunk_answer.h"
 
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
@@ -28,6 +30,7 @@ class ChunkAnswerTest : public testing::Test {
   ChunkAnswerTest() {
     answer_.header.generation = kGeneration;
     answer_.header.counts = {1, 1};
+    answer_.header.contributors = {0};
     answer_.payload = {Payload(32)};
   }
 
@@ -70,15 +73,71 @@ TEST_F(ChunkAnswerTest, ARefusalNeedsNoPayload) {
 
 TEST_F(ChunkAnswerTest, AResultWithoutContributorsHasNoPayload) {
   answer_.header.counts = {0, 0};
+  answer_.header.contributors.clear();
   answer_.payload.clear();
   EXPECT_THAT(Check(), IsOk());
+  EXPECT_THAT(Check(false, OneChunk(Gather())), IsOk());
 }
 
 TEST_F(ChunkAnswerTest, AGatherHasThePayloadOfEachContributor) {
+  answer_.header.counts = {2, 2};
   answer_.header.contributors = {0, 3};
   answer_.payload = {Payload(64)};
   EXPECT_THAT(Check(false, OneChunk(Gather())), IsOk());
   EXPECT_FALSE(Check().ok());
+  answer_.payload.clear();
+  ExpectError(Check(false, OneChunk(Gather())), absl::StatusCode::kInvalidArgument,
+              {"0 bytes", "64 were expected"});
+  EXPECT_THAT(Check(/*without_result=*/true, OneChunk(Gather())), IsOk());
+}
+
+TEST_F(ChunkAnswerTest, AGatherCountsEachContributorInEachSpan) {
+  answer_.header.counts = {0, 0};
+  answer_.header.contributors.resize(100'000);
+  std::iota(answer_.header.contributors.begin(), answer_.header.contributors.end(), 0);
+  answer_.payload.clear();
+  for (const bool without_result : {false, true}) {
+    ExpectError(Check(without_result, OneChunk(Gather())), absl::StatusCode::kInvalidArgument,
+                {"group \"model\"", "0 contributors to span 0", "lists 100000"});
+  }
+  answer_.header.counts = {2, 1};
+  answer_.header.contributors = {0, 3};
+  answer_.payload = {Payload(64)};
+  ExpectError(Check(false, OneChunk(Gather())), absl::StatusCode::kInvalidArgument,
+              {"1 contributors to span 1", "lists 2"});
+}
+
+TEST_F(ChunkAnswerTest, AReductionCountsNoMoreContributorsThanItLists) {
+  answer_.header.counts = {0, 2};
+  answer_.header.contributors = {0, 3, 4};
+  EXPECT_THAT(Check(), IsOk()) << "members may leave out spans";
+  answer_.header.counts = {0, 4};
+  ExpectError(Check(), absl::StatusCode::kInvalidArgument, {"4 contributors to span 1", "lists 3"});
+}
+
+TEST_F(ChunkAnswerTest, WithStalenessOnlyTheReceiverIsCounted) {
+  GroupPlan plan = OneChunk(Optimizer(Sgd()));
+  plan.spec.policy = Staleness();
+  EXPECT_THAT(Check(false, plan), IsOk());
+  answer_.header.contributors.clear();
+  EXPECT_THAT(Check(false, plan), IsOk()) << "it skipped round 0, or has no rank any more";
+  answer_.header.counts = {1, 2};
+  ExpectError(Check(false, plan), absl::StatusCode::kInvalidArgument,
+              {"2 contributors to span 1", "at most 1"});
+  answer_.header.counts = {1, 1};
+  answer_.header.contributors = {0, 1};
+  ExpectError(Check(false, plan), absl::StatusCode::kInvalidArgument,
+              {"2 contributors", "at most 1"});
+}
+
+TEST_F(ChunkAnswerTest, TheRanksOfContributorsAscend) {
+  answer_.header.counts = {2, 2};
+  answer_.payload = {Payload(64)};
+  for (const std::vector<uint32_t>& ranks : {std::vector<uint32_t>{2, 2}, {2, 1}}) {
+    answer_.header.contributors = ranks;
+    ExpectError(Check(false, OneChunk(Gather())), absl::StatusCode::kInvalidArgument,
+                {absl::StrCat("rank ", ranks[1], " after rank 2")});
+  }
 }
 
 TEST_F(ChunkAnswerTest, AnAnswerIsCopiedToItsTargetsAndItsMemoryReleased) {

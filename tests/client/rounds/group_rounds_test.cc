@@ -37,6 +37,7 @@ void Answer(const OutgoingMessage& message, GroupRounds& rounds) {
   update.header.round = push.header.round;
   const Chunk& chunk = rounds.plan().layout.chunk(push.header.chunk);
   update.header.counts.assign(chunk.spans.size(), 1);
+  update.header.contributors = {0};
   update.payload = push.payload;
   EXPECT_TRUE(rounds.OnUpdate(update, bytes).ok());
 }

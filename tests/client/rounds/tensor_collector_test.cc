@@ -163,5 +163,20 @@ TEST_F(TensorCollectorTest, TheTargetsOfAnAnswerAreTheBuffersOfTensorsWithContri
   EXPECT_EQ(targets[1].bytes, 64u);
 }
 
+// The length of the buffer is the limit of contributors for whoever reads it.
+TEST_F(TensorCollectorTest, AGatherNeedsRoomForAllContributorsAlsoWithoutPayload) {
+  const GroupPlan plan = ThreeTensors(Gather());
+  TensorCollector collector(plan, kIdentity);
+  std::vector<std::byte> results(128);
+  ASSERT_THAT(Push(collector, 2, absl::MakeSpan(results)), IsOk());
+  UpdateFrame answer;
+  answer.header.chunk = kSecond;
+  answer.header.contributors = {0, 1};
+  EXPECT_THAT(collector.CheckRoom(answer), IsOk());
+  answer.header.contributors = {0, 1, 2};
+  ExpectError(collector.CheckRoom(answer), absl::StatusCode::kInvalidArgument,
+              {"room for 2 contributions", "3 members"});
+}
+
 }  // namespace
 }  // namespace syncgrads::client

@@ -4,9 +4,12 @@
 #ifndef SYNCGRADS_TESTS_CLIENT_SESSION_DATA_PLANE_FIXTURE_H_
 #define SYNCGRADS_TESTS_CLIENT_SESSION_DATA_PLANE_FIXTURE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +49,8 @@ inline absl::Span<std::byte> Out(std::vector<float>& values) {
   return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float));
 }
 
-// Makes the answer to a push, with these values as the result.
+// Makes the answer to a push, with these values as the result. The contributors are of the ranks
+// from 0 on.
 inline std::string Answer(const PushHeader& push, std::vector<uint32_t> counts,
                           const std::vector<float>& result) {
   UpdateHeader header;
@@ -54,6 +58,8 @@ inline std::string Answer(const PushHeader& push, std::vector<uint32_t> counts,
   header.group = push.group;
   header.chunk = push.chunk;
   header.round = push.round;
+  header.contributors.resize(*std::max_element(counts.begin(), counts.end()));
+  std::iota(header.contributors.begin(), header.contributors.end(), 0);
   header.counts = std::move(counts);
   const std::string bytes(reinterpret_cast<const char*>(result.data()),
                           result.size() * sizeof(float));
@@ -90,6 +96,9 @@ class DataPlaneTest : public ::testing::Test {
     options.generation = Generation{2};
     options.server_timeout = absl::Seconds(30);
     options.on_lost = [this](absl::Status status) { lost_ = status; };
+    options.world_size_of = [](uint64_t epoch) {
+      return epoch == 9 ? std::optional<size_t>(3) : std::nullopt;
+    };
     plane_ = std::make_unique<DataPlane>(std::move(options), transport_, timers_);
     plane_->SetEpoch(9);
   }

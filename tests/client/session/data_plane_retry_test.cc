@@ -104,9 +104,13 @@ TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
     codec.round = push.round;
     codec.codec = static_cast<Codec>(7);
     codec.counts = {1};
+    codec.contributors = {0};
     UpdateHeader shared = codec;
     shared.codec = Codec::kRaw;
+    UpdateHeader uncounted = shared, unordered = shared;
     shared.shared = SharedPiece{0, 0, 16};  // this worker shares no memory
+    uncounted.contributors = {};
+    unordered.contributors = {1, 0};
     return std::vector<std::string>{
         std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12),
         Answer(push, {1, 1}, {1, 2, 3, 4}),  // two counts for one span
@@ -116,6 +120,8 @@ TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
         Answer(other, {1}, {1, 2, 3, 4}),
         EncodeHeader(codec, 16) + std::string(16, 'x'),
         EncodeHeader(shared, 0),
+        EncodeHeader(uncounted, 16) + std::string(16, 'x'),
+        EncodeHeader(unordered, 16) + std::string(16, 'x'),
     };
   };
   Connect();

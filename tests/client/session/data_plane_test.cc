@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 namespace syncgrads::client {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -262,6 +265,48 @@ TEST_F(DataPlaneTest, GathersInPiecesAndNoticesAMemberLostHalfWay) {
   stream().Accept();
   stream().Receive(answer(5, {0, 1, 2}, {1, 2, 3}));
   EXPECT_EQ(rounds->Outcome(rounds->AllChunks()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The members of epoch 9 are three; epoch 10 has not arrived.
+TEST_F(DataPlaneTest, ClosesAStreamThatGathersFromOthersThanTheMembers) {
+  Connect();
+  auto rounds = Add(Plan({4}, 1024, Gather()));
+  const std::vector<float> mine(4, 1);
+  std::vector<float> all(12, 7);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(mine), Out(all)).ok());
+  const auto answer = [&](uint64_t epoch, uint32_t count, std::vector<uint32_t> ranks,
+                          size_t payload) {
+    const PushHeader& push = stream().headers[1];
+    UpdateHeader header;
+    header.generation = push.generation;
+    header.group = push.group;
+    header.chunk = push.chunk;
+    header.round = push.round;
+    header.epoch = epoch;
+    header.counts = {count};
+    header.contributors = std::move(ranks);
+    return EncodeHeader(header, payload) + std::string(payload, 'x');
+  };
+  std::vector<uint32_t> many(100'000);
+  std::iota(many.begin(), many.end(), 0);
+  stream().Accept();
+  const std::string malformed[] = {answer(9, 0, many, 0), answer(9, 100'000, many, 0),
+                                   answer(9, 2, {0, 3}, 32), answer(9, 2, {1, 0}, 32)};
+  for (size_t i = 0; i < std::size(malformed); ++i) {
+    FakeDataStream& current = *transport_.data.back();
+    current.Accept();
+    current.Receive(malformed[i]);
+    EXPECT_TRUE(current.cancelled) << i;
+    EXPECT_FALSE(rounds->IsOver(rounds->AllChunks())) << i;
+    EXPECT_THAT(all, Each(7)) << i;
+    current.Close(absl::CancelledError(""));
+    timers_.Advance(absl::Seconds(1));
+    transport_.data.back()->Accept();
+  }
+  transport_.data.back()->Accept();
+  transport_.data.back()->Receive(answer(10, 2, {0, 3}, 32));
+  EXPECT_TRUE(rounds->Outcome(rounds->AllChunks()).ok());
+  EXPECT_THAT(*rounds->GatheredRanks(), ElementsAre(0, 3));
 }
 
 TEST_F(DataPlaneTest, RefusesAPlanThatNamesAServerThatThereIsNot) {

@@ -44,6 +44,18 @@ TEST_F(EpochHistoryTest, AnEpochIsAddedOnce) {
   EXPECT_EQ(history_.world_size(), 2u);
 }
 
+TEST_F(EpochHistoryTest, TheSizeOfAnEpochIsKnownWhileItIsKept) {
+  EXPECT_EQ(history_.WorldSizeOf(0), std::nullopt);
+  history_.Add(EpochOf(2, {kSelf}));
+  history_.Add(EpochOf(4, {kSelf, kOther}));
+  EXPECT_EQ(history_.WorldSizeOf(2), 1u);
+  EXPECT_EQ(history_.WorldSizeOf(3), std::nullopt);
+  EXPECT_EQ(history_.WorldSizeOf(4), 2u);
+  EXPECT_EQ(history_.WorldSizeOf(5), std::nullopt);
+  for (uint64_t n = 5; n < 5 + EpochHistory::kKeptEpochs; ++n) history_.Add(EpochOf(n, {kSelf}));
+  EXPECT_EQ(history_.WorldSizeOf(4), std::nullopt);
+}
+
 TEST_F(EpochHistoryTest, AWorkerThatAnEpochDoesNotHaveKeepsItsRank) {
   EXPECT_EQ(history_.rank(), 0u);
   history_.Add(EpochOf(1, {kOther, kSelf}));

@@ -15,6 +15,7 @@
 #include "common/mutex.h"
 #include "common/serial_thread.h"
 #include "common/wire/frame.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
 
@@ -57,16 +58,19 @@ class BreakingStream {
   int messages_left_;
 };
 
-// Answers each push with its own values.
+// Answers each push with its own values. The results are of epoch 1.
 class EchoStream : public DataStream,
                    public BreakingStream<DataStreamEvents>,
                    public std::enable_shared_from_this<EchoStream> {
  public:
-  using BreakingStream::BreakingStream;
+  // The answers list `ranks` as contributors.
+  EchoStream(SerialThread& thread, std::shared_ptr<DataStreamEvents> events, int messages,
+             std::vector<uint32_t> ranks)
+      : BreakingStream(thread, std::move(events), messages), ranks_(std::move(ranks)) {}
 
   void Start() override {}
   bool Write(std::shared_ptr<const OutgoingMessage> message) override {
-    Run(shared_from_this(), [message = std::move(message)](BreakingStream& stream) {
+    Run(shared_from_this(), [message = std::move(message), this](BreakingStream& stream) {
       const std::string bytes = BytesOf(*message);
       stream.events().OnWritten();
       const absl::Span<const std::byte> whole = SpanOf(bytes);
@@ -79,6 +83,7 @@ class EchoStream : public DataStream,
       header.round = push.header.round;
       header.epoch = 1;
       header.counts = {1};
+      header.contributors = ranks_;
       auto answer = std::make_shared<std::string>(EncodeHeader(header, TotalBytes(push.payload)));
       for (const absl::Span<const std::byte>& piece : push.payload) {
         answer->append(reinterpret_cast<const char*>(piece.data()), piece.size());
@@ -90,6 +95,9 @@ class EchoStream : public DataStream,
   void Cancel() override {
     Run(shared_from_this(), [](BreakingStream& stream) { stream.End(absl::CancelledError("")); });
   }
+
+ private:
+  const std::vector<uint32_t> ranks_;
 };
 
 // A coordinator of a job with one member: accepts each request.
@@ -97,11 +105,14 @@ class CoordinatorStream : public ControlStream,
                           public BreakingStream<ControlStreamEvents>,
                           public std::enable_shared_from_this<CoordinatorStream> {
  public:
-  using BreakingStream::BreakingStream;
+  // The worker begins in epoch `epoch`.
+  CoordinatorStream(SerialThread& thread, std::shared_ptr<ControlStreamEvents> events, int messages,
+                    uint64_t epoch)
+      : BreakingStream(thread, std::move(events), messages), epoch_(epoch) {}
 
   void Start() override {}
   void Write(const WorkerSignal& signal) override {
-    Run(shared_from_this(), [signal](BreakingStream& stream) {
+    Run(shared_from_this(), [signal, this](BreakingStream& stream) {
       stream.events().OnWritten();
       if (stream.Breaks()) return;
       if (const auto* hello = std::get_if<Hello>(&signal)) {
@@ -112,7 +123,7 @@ class CoordinatorStream : public ControlStream,
         welcome.heartbeat_interval = absl::Milliseconds(1);
         welcome.lease = kTimeout;
         Epoch epoch;
-        epoch.number = 1;
+        epoch.number = epoch_;
         epoch.members = {{MemberId{0}, "worker", hello->incarnation}};
         Send(stream, welcome);
         Send(stream, EpochBegun{std::make_shared<const Epoch>(std::move(epoch))});
@@ -142,17 +153,22 @@ class CoordinatorStream : public ControlStream,
     signal.kind = std::move(kind);
     stream.events().OnReceived(std::move(signal));
   }
+
+  const uint64_t epoch_;
 };
 
 class BreakingTransport : public Transport {
  public:
+  explicit BreakingTransport(uint64_t epoch = 1, std::vector<uint32_t> ranks = {0})
+      : epoch_(epoch), ranks_(std::move(ranks)) {}
+
   std::shared_ptr<DataStream> OpenData(const std::string&,
                                        std::shared_ptr<DataStreamEvents> events) override {
-    return std::make_shared<EchoStream>(NextThread(), std::move(events), 50);
+    return std::make_shared<EchoStream>(NextThread(), std::move(events), 50, ranks_);
   }
   std::shared_ptr<ControlStream> OpenControl(const std::string&,
                                              std::shared_ptr<ControlStreamEvents> events) override {
-    return std::make_shared<CoordinatorStream>(NextThread(), std::move(events), 20);
+    return std::make_shared<CoordinatorStream>(NextThread(), std::move(events), 20, epoch_);
   }
   void Explain(const std::string&, const std::string&, const std::string&, GroupId, absl::Duration,
                ExplainAnswer answer) override {
@@ -160,21 +176,29 @@ class BreakingTransport : public Transport {
   }
 
  private:
+  const uint64_t epoch_;
+  const std::vector<uint32_t> ranks_;
+
   SerialThread& NextThread() { return threads_[next_++ % std::size(threads_)]; }
 
   SerialThread threads_[3];
   std::atomic<size_t> next_{0};
 };
 
-// Trains on a group of its own: all values of a step come back as they are.
-void RunSteps(Session& session, int number) {
-  constexpr uint32_t kTensors = 12;
+constexpr uint32_t kTensors = 12;
+
+GroupSpec SpecOf(int number) {
   GroupSpec spec;
   spec.name = absl::StrCat(number);
   for (uint32_t t = 0; t < kTensors; ++t) {
     spec.tensors.push_back({absl::StrCat("t", t), DType::kF32, {16}});
   }
-  const absl::StatusOr<Group*> group = session.Register(spec, kTimeout);
+  return spec;
+}
+
+// Trains on a group of its own: all values of a step come back as they are.
+void RunSteps(Session& session, int number) {
+  const absl::StatusOr<Group*> group = session.Register(SpecOf(number), kTimeout);
   ASSERT_TRUE(group.ok()) << group.status();
   std::vector<std::vector<float>> values(kTensors, std::vector<float>(16));
   for (int step = 0; step < 40; ++step) {
@@ -194,15 +218,19 @@ void RunSteps(Session& session, int number) {
   }
 }
 
-TEST(SessionThreadsTest, GroupsAreUsedByManyThreadsWhileStreamsBreak) {
+ClientOptions Options() {
   ClientOptions options;
   options.coordinator = "server 0";
   options.job = "job";
   options.token = "secret";
   options.shared_memory = false;
   options.unix_socket = false;
-  Session session(options, {std::make_unique<BreakingTransport>(), std::make_unique<ThreadTimers>(),
-                            Incarnation{7}});
+  return options;
+}
+
+TEST(SessionThreadsTest, GroupsAreUsedByManyThreadsWhileStreamsBreak) {
+  Session session(Options(), {std::make_unique<BreakingTransport>(),
+                              std::make_unique<ThreadTimers>(), Incarnation{7}});
   ASSERT_TRUE(session.Join(kTimeout).ok());
   std::atomic<bool> done{false};
   std::thread observer([&] {
@@ -224,6 +252,21 @@ TEST(SessionThreadsTest, GroupsAreUsedByManyThreadsWhileStreamsBreak) {
   done = true;
   observer.join();
   EXPECT_TRUE(session.Leave(kTimeout).ok());
+}
+
+// The epoch of the answers is not known when they arrive, so their ranks are checked afterwards.
+TEST(SessionThreadsTest, AnOutcomeListsNoRankThatItsEpochDoesNotHave) {
+  Session session(Options(),
+                  {std::make_unique<BreakingTransport>(/*epoch=*/2, std::vector<uint32_t>{0, 1}),
+                   std::make_unique<ThreadTimers>(), Incarnation{7}});
+  ASSERT_TRUE(session.Join(kTimeout).ok());
+  RunSteps(session, 0);
+  const absl::StatusOr<Group*> group = session.Register(SpecOf(0), kTimeout);
+  ASSERT_TRUE(group.ok()) << group.status();
+  const absl::Status status = (*group)->LastStep(kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("rank 1"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("has 1 members"));
 }
 
 }  // namespace
