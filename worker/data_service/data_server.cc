@@ -2,9 +2,13 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/auth_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/method_handler.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <optional>
@@ -30,12 +34,17 @@
 #include "common/wrong_tokens.h"
 #include "proto/served_data.grpc.pb.h"
 #include "worker/data_service/served_rows_maker.h"
+#include "worker/data_service/shown_token.h"
 
 namespace syncgrads {
 namespace {
 
 // The largest message is a request for rows: enough for 100,000 of them.
 constexpr int kMaxReceivedBytes = 1 << 20;
+// The maximum size of what the first message has beside the token and the server's own description
+// of the data: the job's name, numbers, and the difference of a description that is not equal.
+constexpr size_t kOpeningBytes = 16 << 10;
+constexpr char kServe[] = "/syncgrads.v1.ServedData/Serve";
 // The limit of calls on one connection. A worker has a connection for its call.
 constexpr int kMaxStreams = 16;
 // The name in a certificate that gives the role of a worker, as for ps-server.
@@ -50,14 +59,26 @@ absl::Status OutOfMemory(absl::string_view to_do) {
 
 }  // namespace
 
-class DataServer::Service : public v1::ServedData::Service {
+// Implements v1::ServedData, but receives requests as bytes: they are parsed only after the peer
+// has shown that it may read the rows.
+class DataServer::Service : public grpc::Service {
  public:
   Service(Options options, Strangers& strangers)
       : options_(std::move(options)),
+        max_first_bytes_(options_.job.file.data().ByteSizeLong() + options_.token.size() +
+                         kOpeningBytes),
         strangers_(strangers),
         opening_(options_.opening),
         wrong_tokens_(options_.warn) {
     options_.job.data_host = nullptr;
+    // As the constructor of v1::ServedData::Service, with another type of requests.
+    using Handler =
+        grpc::internal::BidiStreamingHandler<Service, grpc::ByteBuffer, v1::ServedDataReply>;
+    const auto serve = [](Service* service, grpc::ServerContext* context, Stream* stream) {
+      return service->Serve(*context, *stream);
+    };
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        kServe, grpc::internal::RpcMethod::BIDI_STREAMING, new Handler(serve, this)));
   }
 
   uint64_t batches_made() const { return batches_made_.load(); }
@@ -66,33 +87,30 @@ class DataServer::Service : public v1::ServedData::Service {
   // Changes when a batch is made, and when such a call begins or ends.
   uint64_t activity() const { return activity_.load(); }
 
-  grpc::Status Serve(
-      grpc::ServerContext* context,
-      grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>* stream) override {
+ private:
+  using Stream = grpc::ServerReaderWriter<v1::ServedDataReply, grpc::ByteBuffer>;
+
+  grpc::Status Serve(grpc::ServerContext& context, Stream& stream) {
     try {
-      return ToGrpc(ServeWorker(*context, *stream));
+      return ToGrpc(ServeWorker(context, stream));
     } catch (const std::bad_alloc&) {
       return ToGrpc(OutOfMemory("to serve this worker's rows"));
     }
   }
 
- private:
-  using Stream = grpc::ServerReaderWriter<v1::ServedDataReply, v1::ServedDataRequest>;
-
   absl::Status ServeWorker(grpc::ServerContext& context, Stream& stream) {
     const std::string peer = AddressOfPeer(context.peer());
     const std::string connection = EndpointOfPeer(context.peer());
     strangers_.Begin(connection);
-    v1::ServedDataRequest request;
+    grpc::ByteBuffer message;
     bool has_first = false;
     {
       const OpeningCalls::Entry opening(opening_, NetworkOf(peer), context);
-      has_first = stream.Read(&request);
+      has_first = stream.Read(&message);
     }
-    if (!has_first || !request.has_open()) {
-      return absl::InvalidArgumentError("the first request must be open");
-    }
-    SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, request.open().token(), peer));
+    if (!has_first) return absl::InvalidArgumentError("the first request must be open");
+    SYNCGRADS_ASSIGN_OR_RETURN(const std::string token, FindShownToken(message));
+    SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, token, peer));
     strangers_.Admit(connection);
     // Only calls that may read the rows count: others cannot use up the limit.
     const uint64_t calls = ++calls_;
@@ -105,7 +123,7 @@ class DataServer::Service : public v1::ServedData::Service {
       return absl::ResourceExhaustedError(absl::StrCat(
           calls - 1, " calls of this data server are open, the limit is ", options_.max_calls));
     }
-    return ServeRows(context, stream, request);
+    return ServeRows(context, stream, message);
   }
 
   // Whether the peer may read the rows: it has the token, or the role of a worker in its
@@ -132,16 +150,39 @@ class DataServer::Service : public v1::ServedData::Service {
                      ", or, if it has --token_file, that token"));
   }
 
-  // Answers the first request, which is `request`, and those that follow.
-  absl::Status ServeRows(grpc::ServerContext& context, Stream& stream,
-                         v1::ServedDataRequest& request) {
+  // Without a token, everybody on this host may open rows. So the first message is parsed only if
+  // it is not much larger than one that is accepted.
+  absl::Status ParseFirst(grpc::ByteBuffer& message, v1::ServedDataRequest& request) const {
+    if (message.Length() > max_first_bytes_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the request to open has ", message.Length(), " bytes, but at most ",
+                       max_first_bytes_, " with the data of job \"", options_.job.file.name(),
+                       "\", which this server has: give the worker the same job file"));
+    }
+    SYNCGRADS_RETURN_IF_ERROR(Parse(message, request));
+    if (request.has_open()) return absl::OkStatus();
+    return absl::InvalidArgumentError("the first request must be open");
+  }
+
+  static absl::Status Parse(grpc::ByteBuffer& message, v1::ServedDataRequest& request) {
+    grpc::ProtoBufferReader bytes(&message);
+    if (request.ParseFromZeroCopyStream(&bytes)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request of ", message.Length(), " bytes is malformed"));
+  }
+
+  // Answers the first request, which is `message`, and those that follow.
+  absl::Status ServeRows(grpc::ServerContext& context, Stream& stream, grpc::ByteBuffer& message) {
+    v1::ServedDataRequest request;
+    SYNCGRADS_RETURN_IF_ERROR(ParseFirst(message, request));
     SYNCGRADS_ASSIGN_OR_RETURN(const std::unique_ptr<ServedRowsMaker> maker,
                                ServedRowsMaker::Open(options_.job, request.open()));
     v1::ServedDataReply reply;
     *reply.mutable_opened() = maker->Describe();
     bool goes_on = stream.Write(reply);
     uint64_t batches = 0;
-    while (goes_on && stream.Read(&request)) {
+    while (goes_on && stream.Read(&message)) {
+      SYNCGRADS_RETURN_IF_ERROR(Parse(message, request));
       if (!request.has_ask()) return absl::InvalidArgumentError("the data is already open");
       SYNCGRADS_ASSIGN_OR_RETURN(*reply.mutable_rows(), maker->Make(request.ask()));
       ++batches_made_;
@@ -157,6 +198,7 @@ class DataServer::Service : public v1::ServedData::Service {
   }
 
   Options options_;
+  const size_t max_first_bytes_;
   Strangers& strangers_;
   OpeningCalls opening_;
   WrongTokens wrong_tokens_;

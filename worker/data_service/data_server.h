@@ -19,8 +19,8 @@ namespace syncgrads {
 
 // The server of proto/served_data.proto. Until it ends, a worker's call occupies a thread and
 // keeps the data that it has opened in memory. Messages of more than 1 MiB and compressed ones are
-// refused. Connections beyond ConnectionLimits are closed at once, and guesses of the token are
-// slowed (WrongTokens).
+// refused. A first message is not parsed before its token has been compared. Connections beyond
+// ConnectionLimits are closed at once, and guesses of the token are slowed (WrongTokens).
 //
 // Thread-safe.
 class DataServer {

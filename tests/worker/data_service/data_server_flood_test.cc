@@ -1,6 +1,6 @@
 // Connections that cost a ps-worker that serves data more than they may: more of them than it has
-// file descriptors, and headers that never end. A reader that is connected continues, and a later
-// one is served.
+// file descriptors, headers that never end, and messages that are large once they are parsed. A
+// reader that is connected continues, and a later one is served.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -10,13 +10,17 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -25,6 +29,7 @@
 #include "common/shm/pages.h"
 #include "proto/served_data.grpc.pb.h"
 #include "tests/testing/process/process.h"
+#include "tests/testing/small_quarantine.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/job/job_file.h"
@@ -81,17 +86,19 @@ class Reader {
     EXPECT_TRUE(stream_->Read(&reply) && reply.has_rows()) << Error();
   }
 
+  void Write(const v1::ServedDataRequest& request) { (void)stream_->Write(request); }
+  // Ends the call and returns its error.
+  std::string Error() {
+    if (!error_.has_value()) error_ = stream_->Finish().error_message();
+    return *error_;
+  }
+
  private:
   static std::shared_ptr<grpc::Channel> Connect(uint16_t port) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
                                      grpc::InsecureChannelCredentials(), arguments);
-  }
-  // Ends the call and returns its error.
-  std::string Error() {
-    if (!error_.has_value()) error_ = stream_->Finish().error_message();
-    return *error_;
   }
 
   const std::unique_ptr<v1::ServedData::Stub> stub_;
@@ -111,7 +118,8 @@ class DataServerFloodTest : public ::testing::Test {
     setrlimit(RLIMIT_NOFILE, &low);
     auto process = Process::Start({.program = "worker/ps-worker",
                                    .args = {absl::StrCat("--job=", job), "--serve_data=0"},
-                                   .environment = {{"SYNCGRADS_TOKEN", "secret"}}});
+                                   .environment = {{"SYNCGRADS_TOKEN", "secret"},
+                                                   {"ASAN_OPTIONS", testing::kSmallQuarantine}}});
     setrlimit(RLIMIT_NOFILE, &before);
     SYNCGRADS_ASSERT_OK(process);
     server_ = *std::move(process);
@@ -131,6 +139,17 @@ class DataServerFloodTest : public ::testing::Test {
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
     return socket;
+  }
+
+  // The value of a line of the server's status.
+  uint64_t KiB(const std::string& name) const {
+    std::string line;
+    for (std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
+         std::getline(status, line);) {
+      if (line.rfind(name + ":", 0) == 0) return std::stoull(line.substr(name.size() + 1));
+    }
+    ADD_FAILURE() << name;
+    return 0;
   }
 
   const TemporaryDirectory directory_;
@@ -171,6 +190,45 @@ TEST_F(DataServerFloodTest, HeadersThatNeverEndEndTheConnection) {
     bytes = more;
   }
   EXPECT_THAT(errno, AnyOf(ECONNRESET, EPIPE)) << sent << " bytes were sent";
+  reader.ExpectRow(0);
+}
+
+// Opens 64 calls with a wrong token, 16 at a time, whose messages have almost 1 MiB of empty
+// tables. Returns the number of calls whose message has arrived: a connection may be closed before.
+int OpenWithManyTables(uint16_t port) {
+  constexpr int kTables = (1 << 20) / 2 - 100;
+  v1::ServedDataRequest request;
+  v1::OpenServedData& open = *request.mutable_open();
+  open.set_token("guess");
+  for (int i = 0; i < kTables; ++i) open.mutable_data()->mutable_table()->add_tables();
+  int arrived = 0;
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::unique_ptr<Reader>> calls;
+    for (int i = 0; i < 16; ++i) calls.push_back(std::make_unique<Reader>(port));
+    for (const auto& call : calls) call->Write(request);
+    for (const auto& call : calls) {
+      EXPECT_NE(call->Error(), "");
+      if (absl::StrContains(call->Error(), "wrong token")) ++arrived;
+    }
+  }
+  return arrived;
+}
+
+TEST_F(DataServerFloodTest, ARequestOfAStrangerIsNotParsed) {
+  Reader reader(port_);
+  reader.Open();
+  // Resets the peak memory (VmHWM).
+  std::ofstream(absl::StrCat("/proc/", server_->pid(), "/clear_refs")) << 5;
+  const uint64_t before = KiB("VmRSS");
+  std::atomic<int> arrived = 0;
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 4; ++i) {
+    strangers.emplace_back([&] { arrived += OpenWithManyTables(port_); });
+  }
+  for (std::thread& stranger : strangers) stranger.join();
+  EXPECT_GT(arrived, 0);
+  // gRPC holds the bytes of up to 64 messages. One that is parsed takes dozens of times its bytes.
+  EXPECT_LE(KiB("VmHWM") - before, 200u << 10) << arrived << " messages";
   reader.ExpectRow(0);
 }
 

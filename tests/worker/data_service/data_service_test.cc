@@ -400,8 +400,9 @@ class Stranger {
   void Send(const std::string& token) {
     v1::ServedDataRequest request;
     request.mutable_open()->set_token(token);
-    (void)stream_->Write(request);
+    Send(request);
   }
+  void Send(const v1::ServedDataRequest& request) { (void)stream_->Write(request); }
   grpc::Status Finish() {
     v1::ServedDataReply reply;
     while (stream_->Read(&reply)) {
@@ -420,6 +421,68 @@ class Stranger {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ServedDataRequest, v1::ServedDataReply>> stream_;
 };
+
+TEST_F(DataServiceTest, TheTokenIsComparedBeforeTheRequestIsParsed) {
+  Serve(PointsJob());
+  const auto answer_to = [this](const std::string& token) {
+    v1::ServedDataRequest request;
+    v1::OpenServedData& open = *request.mutable_open();
+    open.set_token(token);
+    // A length of 5 bytes, and nothing after it.
+    open.GetReflection()->MutableUnknownFields(&open)->AddLengthDelimited(
+        v1::OpenServedData::kDataFieldNumber, "\x0a\x05");
+    Stranger stranger(address_);
+    stranger.Begin();
+    stranger.Send(request);
+    return stranger.Finish();
+  };
+  EXPECT_EQ(answer_to("guess").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  const grpc::Status malformed = answer_to("secret");
+  EXPECT_EQ(malformed.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(malformed.error_message(), ::testing::HasSubstr("malformed"));
+}
+
+// Also without a token: a server of only this host has none.
+TEST_F(DataServiceTest, ARequestThatIsMuchLongerThanTheJobsDataIsNotParsed) {
+  Serve(DataServer::Options{PointsJob(), ""});
+  v1::ServedDataRequest request;
+  request.mutable_open()->set_job("points");
+  for (int i = 0; i < 100'000; ++i) {
+    request.mutable_open()->mutable_data()->mutable_table()->add_tables();
+  }
+  Stranger stranger(address_);
+  stranger.Begin();
+  stranger.Send(request);
+  const grpc::Status status = stranger.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(),
+              ::testing::AllOf(::testing::HasSubstr(absl::StrCat(request.ByteSizeLong(), " bytes")),
+                               ::testing::HasSubstr("\"points\"")));
+}
+
+TEST_F(DataServiceTest, ADescriptionOfTheJobsDataMayBeLong) {
+  constexpr int kColumns = 20'000;
+  std::string header, row;
+  Job job = PointsJob();
+  v1::DataSpec& data = *job.file.mutable_data();
+  for (int i = 0; i < kColumns; ++i) {
+    const std::string name = absl::StrCat("a column with a long name ", i);
+    absl::StrAppend(&header, name, ",");
+    absl::StrAppend(&row, i % 10, ",");
+    data.add_features(name);
+  }
+  const TemporaryDirectory directory;
+  directory.Write("wide.csv", absl::StrCat(header, "t\n", row, "0\n", row, "1\n"));
+  job.directory = directory.path();
+  data.mutable_table()->set_path("wide.csv");
+  data.set_target("t");
+  data.set_shards(1);
+  data.set_validation_every(0);
+  Serve(job);
+  const auto served = LoadRows(ServedJob(job), {0, 1, 0, TargetKind::kClass});
+  SYNCGRADS_ASSERT_OK(served);
+  EXPECT_EQ(served->features.size(), size_t{kColumns});
+}
 
 TEST_F(DataServiceTest, ALongMessageIsRefused) {
   Serve(PointsJob());
