@@ -1,23 +1,35 @@
 #include "common/short_slices.h"
 
-#include <linux/sched.h>
-#include <linux/sched/types.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cstdint>
 
 namespace syncgrads {
 namespace {
 
 // The shortest slice that Linux permits, in nanoseconds. The default is 1 ms or more.
-constexpr unsigned kSlice = 100'000;
+constexpr uint64_t kSlice = 100'000;
+
+// The kernel's sched_attr. Its header cannot be included beside <sched.h>.
+struct Attributes {
+  uint32_t size;
+  uint32_t policy;
+  uint64_t flags;
+  int32_t nice;
+  uint32_t priority;
+  uint64_t slice;
+  uint64_t others[3];
+};
 
 }  // namespace
 
 void AskForShortSlices() {
-  sched_attr attributes = {};
+  Attributes attributes = {};
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-  if (attributes.sched_policy != SCHED_NORMAL) return;
-  attributes.sched_runtime = kSlice;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.slice = kSlice;
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
