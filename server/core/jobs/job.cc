@@ -29,13 +29,7 @@ Job::Job(std::string name, std::string token, Generation generation, ServerIndex
       closers_(closers),
       state_(state),
       to_coordinator_(to_coordinator),
-      presences_(clock),
-      roster_(std::make_shared<Roster>()) {}
-
-std::shared_ptr<const Roster> Job::roster() const {
-  MutexLock lock(mutex_);
-  return roster_;
-}
+      presences_(clock) {}
 
 size_t Job::MemberCount() const {
   const std::shared_ptr<const Roster> roster = this->roster();
@@ -63,7 +57,7 @@ void Job::AddGroup(std::shared_ptr<const GroupPlan> plan, uint64_t sequence,
   auto group =
       std::make_shared<ServedGroup>(ServedGroup::Dependencies{name_, generation_, self_, clock_,
                                                               closers_, to_coordinator_, alerts_},
-                                    std::move(plan), sequence, std::move(results), roster());
+                                    std::move(plan), sequence, std::move(results), roster_);
   {
     MutexLock lock(mutex_);
     groups_.emplace(id, std::move(group));
@@ -93,16 +87,9 @@ void Job::RemoveState() const {
 
 template <typename Change>
 void Job::ChangeRoster(Change change) {
-  MutexLock changing(change_mutex_);
-  std::shared_ptr<const Roster> roster;
-  {
-    MutexLock lock(mutex_);
-    auto changed = std::make_shared<Roster>(*roster_);
-    change(*changed);
-    roster_ = std::move(changed);
-    roster = roster_;
-  }
-  for (const std::shared_ptr<ServedGroup>& group : Groups()) group->SetRoster(roster);
+  auto changed = std::make_shared<Roster>(*roster());
+  change(*changed);
+  roster_->Set(std::move(changed));
 }
 
 void Job::AddEpoch(const Epoch& epoch) {
@@ -110,6 +97,7 @@ void Job::AddEpoch(const Epoch& epoch) {
     MutexLock lock(mutex_);
     held_for_.clear();
   }
+  MutexLock changing(change_mutex_);
   const std::vector<GroupRound> needed = OldestNeededRounds();
   ChangeRoster([&epoch, &needed](Roster& roster) {
     roster.Add(epoch);
@@ -120,11 +108,18 @@ void Job::AddEpoch(const Epoch& epoch) {
 }
 
 void Job::End(const MemberEnded& ended) {
+  MutexLock changing(change_mutex_);
   ChangeRoster([&ended](Roster& roster) { roster.End(ended); });
+  // A member ends its data in one group. The rounds of other groups do not depend on it.
+  if (const std::shared_ptr<ServedGroup> group = FindGroup(ended.group)) group->TakeRoster();
 }
 
 void Job::Remove(const MemberGone& gone) {
-  ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
+  {
+    MutexLock changing(change_mutex_);
+    ChangeRoster([&gone](Roster& roster) { roster.Remove(gone); });
+    for (const std::shared_ptr<ServedGroup>& group : Groups()) group->TakeRoster();
+  }
   // Contributions of a member that left gracefully may still arrive.
   if (gone.graceful) return;
   // The coordinator sends the reason to the member. Admit also returns it, if the member
@@ -268,15 +263,23 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
   return ExplainWithin(budget, only);
 }
 
+std::shared_ptr<const std::vector<RoundWait>> Job::ExplainDrop() {
+  const absl::Time begin = clock_.Now();
+  if (begin < explained_until_) return explained_;
+  explained_ = std::make_shared<std::vector<RoundWait>>(Explain(std::nullopt));
+  const absl::Time end = clock_.Now();
+  explained_until_ = end + 9 * (end - begin);
+  return explained_;
+}
+
 std::vector<RoundWait> Job::ExplainWithin(ExplainBudget& budget,
                                           std::optional<GroupId> only) const {
-  std::shared_ptr<const Roster> roster;
   std::string held_for;
   {
     MutexLock lock(mutex_);
-    roster = roster_;
     held_for = held_for_;
   }
+  const std::shared_ptr<const Roster> roster = this->roster();
   const absl::Time now = clock_.Now();
   std::vector<RoundWait> all;
   for (const std::shared_ptr<ServedGroup>& group : Groups()) {
@@ -319,8 +322,8 @@ std::vector<ReducedChunk> Job::Reduced() const {
 }
 
 std::optional<Epoch> Job::epoch() const {
-  MutexLock lock(mutex_);
-  const Epoch* newest = roster_->newest_epoch();
+  const std::shared_ptr<const Roster> roster = this->roster();
+  const Epoch* newest = roster->newest_epoch();
   if (newest == nullptr) return std::nullopt;
   return *newest;
 }

@@ -293,9 +293,10 @@ void Jobs::Reset(const PlanStart& start) {
   }
 }
 
-void Jobs::NoteDrop(const Job& job, const MemberGone& gone) const {
+void Jobs::NoteDrop(Job& job, const MemberGone& gone) const {
   if (journal_ == nullptr) return;
-  for (const RoundWait& wait : job.Explain(std::nullopt)) {
+  const std::shared_ptr<const std::vector<RoundWait>> waits = job.ExplainDrop();
+  for (const RoundWait& wait : *waits) {
     const bool missing =
         std::any_of(wait.missing.begin(), wait.missing.end(),
                     [&gone](const RoundWait::Missing& one) { return one.member == gone.member; });

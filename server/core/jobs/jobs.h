@@ -153,7 +153,7 @@ class Jobs {
   void ReportAlerts(const Job& job) const;
   void RecordAlert(const Job& job, const std::string& line) const;
   // Writes to the journal which open rounds have waited for the dropped member.
-  void NoteDrop(const Job& job, const MemberGone& gone) const;
+  void NoteDrop(Job& job, const MemberGone& gone) const;
 
   const ServerIndex self_;
   const Clock& clock_;

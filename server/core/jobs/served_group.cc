@@ -26,25 +26,27 @@ constexpr size_t kMostBytesAtOnce = 256 << 10;
 
 ServedGroup::ServedGroup(const Dependencies& dependencies, std::shared_ptr<const GroupPlan> plan,
                          uint64_t results_key, absl::StatusOr<GroupResults> results,
-                         const std::shared_ptr<const Roster>& roster)
+                         std::shared_ptr<const CurrentRoster> roster)
     : dependencies_(dependencies),
       plan_(std::move(plan)),
       results_key_(results_key),
-      results_(std::move(results)) {
+      results_(std::move(results)),
+      roster_(std::move(roster)) {
   const ToCoordinator* const to_coordinator = dependencies_.to_coordinator;
   if (to_coordinator != nullptr && std::holds_alternative<Quorum>(plan_->spec.policy)) {
     arrivals_ = std::make_unique<Arrivals>(
         Arrival{dependencies_.job, dependencies_.generation, plan_->id, {}, {}},
         to_coordinator->arrivals);
   }
-  const Epoch* const epoch = roster->newest_epoch();
+  const std::shared_ptr<const Roster> newest = roster_->Get().roster;
+  const Epoch* const epoch = newest->newest_epoch();
   bytes_of_results_ = results_.ok() ? BytesOfResults(*plan_, dependencies_.self,
                                                      epoch == nullptr ? 1 : epoch->members.size())
                                     : 0;
   size_t position = 0;  // index among the chunks of this server
   for (uint32_t c = 0; c < plan_->servers.size(); ++c) {
     const bool here = plan_->servers[c] == dependencies_.self && results_.ok();
-    chunks_.push_back(here ? MakeChunk(ChunkId{c}, position, roster) : nullptr);
+    chunks_.push_back(here ? MakeChunk(ChunkId{c}, position) : nullptr);
     if (!here) continue;
     chunks_.back()->ReportWaits(&waits_);
     chunks_.back()->CountIn(&counts_, /*is_first=*/position == 0);
@@ -55,10 +57,9 @@ ServedGroup::ServedGroup(const Dependencies& dependencies, std::shared_ptr<const
   if (arrivals_ != nullptr) arrivals_->SetChunks(position);
 }
 
-std::unique_ptr<ServedChunk> ServedGroup::MakeChunk(
-    ChunkId chunk, size_t position, const std::shared_ptr<const Roster>& roster) const {
+std::unique_ptr<ServedChunk> ServedGroup::MakeChunk(ChunkId chunk, size_t position) const {
   if (std::holds_alternative<Staleness>(plan_->spec.policy)) {
-    return std::make_unique<ChunkVersions>(*plan_, chunk, dependencies_.generation, roster,
+    return std::make_unique<ChunkVersions>(*plan_, chunk, dependencies_.generation, *roster_,
                                            dependencies_.clock, results_->source, position,
                                            dependencies_.alerts);
   }
@@ -71,7 +72,7 @@ std::unique_ptr<ServedChunk> ServedGroup::MakeChunk(
     };
   }
   return std::make_unique<ChunkRounds>(
-      *plan_, chunk, dependencies_.generation, roster, dependencies_.clock, results_->source,
+      *plan_, chunk, dependencies_.generation, *roster_, dependencies_.clock, results_->source,
       position, dependencies_.alerts, arrivals_.get(), std::move(report_reduced));
 }
 
@@ -133,10 +134,18 @@ void ServedGroup::HandOn(ServedChunk& chunk) {
                              [self = shared_from_this(), &chunk] { chunk.Close(); });
 }
 
-void ServedGroup::SetRoster(const std::shared_ptr<const Roster>& roster) {
-  for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
-    if (chunk != nullptr && chunk->TakeRoster(roster)) Close(*chunk);
-  }
+void ServedGroup::TakeRoster() {
+  if (pass_.Begin()) PassRoster(0);
+}
+
+void ServedGroup::PassRoster(size_t first) {
+  const auto visit = [self = shared_from_this(), first] {
+    const std::optional<size_t> next = self->pass_.Visit(
+        self->chunks_, first, [&self](ServedChunk& chunk) { self->Close(chunk); });
+    if (next.has_value()) self->PassRoster(*next);
+  };
+  if (dependencies_.closers == nullptr) return visit();
+  dependencies_.closers->Run(dependencies_.job, visit);
 }
 
 void ServedGroup::Fix(const QuorumSet& set) {

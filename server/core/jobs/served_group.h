@@ -23,8 +23,10 @@
 #include "server/core/closing/payload.h"
 #include "server/core/jobs/group_results.h"
 #include "server/core/jobs/presence_table.h"
+#include "server/core/jobs/roster_pass.h"
 #include "server/core/jobs/round_waits.h"
 #include "server/core/jobs/to_coordinator.h"
+#include "server/core/plan/current_roster.h"
 #include "server/core/plan/plan_change.h"
 #include "server/core/plan/roster.h"
 #include "server/core/plan/step_norms.h"
@@ -65,10 +67,10 @@ struct GroupProgress {
 // Always owned by a shared_ptr. A Job makes it, and shares it with the closures that close its
 // large rounds: it may outlive the Job.
 //
-// Its members are not changed after construction; chunks, arrivals and waits have their own locks,
-// and it takes no lock itself. Thread-safe. The Job calls it without its `mutex_`. The thread that
-// applies changes (see job.h) constructs it and calls SetRoster, both with the job's
-// `change_mutex_` held, and Fix, SetNorms, Hold and EndHold. These methods and Push close the
+// Its members, but for `pass_`, are not changed after construction; chunks, arrivals and waits have
+// their own locks, and it takes no lock itself. Thread-safe. The Job calls it without its `mutex_`.
+// The thread that applies changes (see job.h) constructs it and calls TakeRoster and EndHold, all
+// with the job's `change_mutex_` held, and Fix, SetNorms and Hold. These methods and Push close the
 // rounds that they complete: answers are sent, and sinks of ToCoordinator may be called.
 class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
  public:
@@ -88,7 +90,7 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // group has no chunks, and every push to it is answered with the error. `roster` is the job's.
   ServedGroup(const Dependencies& dependencies, std::shared_ptr<const GroupPlan> plan,
               uint64_t results_key, absl::StatusOr<GroupResults> results,
-              const std::shared_ptr<const Roster>& roster);
+              std::shared_ptr<const CurrentRoster> roster);
 
   const GroupPlan& plan() const { return *plan_; }
   uint64_t results_key() const { return results_key_; }
@@ -107,13 +109,17 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   absl::Status Push(const PushHeader& header, Payload payload,
                     const std::shared_ptr<AnswerSink>& sink);
 
+  // The job's roster has been changed, and this may complete open rounds, or exclude their pushes.
+  // This is checked on a thread of the closers, so that the caller does not wait for the chunks.
+  // Pushes from now on are seated by the newest roster in any case.
+  void TakeRoster();
   // Each passes a change of the plan to the chunks.
-  void SetRoster(const std::shared_ptr<const Roster>& roster);
   void Fix(const QuorumSet& set);
   void SetNorms(const StepNorms& norms);
   // Freezes all rounds without a contribution on this server until EndHold. Returns the first
   // frozen round.
   Round Hold();
+  // Also passes the newest roster to all chunks.
   void EndHold();
 
   // Returns the results of a round of all chunks. Their slots are not written again while the
@@ -153,8 +159,7 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   std::optional<Round> OldestNeededRound() const;
 
  private:
-  std::unique_ptr<ServedChunk> MakeChunk(ChunkId chunk, size_t position,
-                                         const std::shared_ptr<const Roster>& roster) const;
+  std::unique_ptr<ServedChunk> MakeChunk(ChunkId chunk, size_t position) const;
   // Returns the chunk that a push is for. Errors: see Push.
   absl::StatusOr<ServedChunk*> Route(const PushHeader& header, const Payload& payload) const;
   // True if the chunk is so large that its rounds are closed on a thread of the closers.
@@ -162,11 +167,16 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // Closes the chunk's round; on a thread of the closers if the chunk is large.
   void Close(ServedChunk& chunk);
   void HandOn(ServedChunk& chunk);
+  // Passes the roster to the chunks from index `first` on, on a thread of the closers.
+  void PassRoster(size_t first);
 
   const Dependencies dependencies_;
   const std::shared_ptr<const GroupPlan> plan_;
   const uint64_t results_key_;
   const absl::StatusOr<GroupResults> results_;
+  // Outlives the chunks, which read it.
+  const std::shared_ptr<const CurrentRoster> roster_;
+  RosterPass pass_;
   // The memory that was allocated for the results, and the size of the chunks that are here.
   uint64_t bytes_of_results_ = 0;
   uint64_t bytes_of_chunks_ = 0;

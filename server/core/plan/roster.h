@@ -48,8 +48,8 @@ struct MemberGone {
 // round of each group, or an earlier one.
 bool HasNoRounds(const Epoch& epoch, const Epoch& next);
 
-// A value type; not thread-safe. A Job copies its roster for every change and shares the copies
-// read-only with its chunks. A CoordinatedJob changes its own in place.
+// A value type; not thread-safe. A Job copies its roster for every change and shares the newest
+// copy read-only with its chunks. A CoordinatedJob changes its own in place.
 class Roster {
  public:
   // The end of a member's data in one group.

@@ -12,7 +12,7 @@
 namespace syncgrads::server {
 
 ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
-                         std::shared_ptr<const Roster> roster, const Clock& clock,
+                         const CurrentRoster& roster, const Clock& clock,
                          std::shared_ptr<SlotSource> source, size_t position,
                          std::shared_ptr<GradientAlerts> alerts, SeatListener* listener,
                          std::function<void(ReducedChunk)> report_reduced)
@@ -20,12 +20,13 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
       id_(chunk),
       answer_(generation, plan.id, chunk),
       clock_(clock),
+      current_roster_(roster),
       alerts_(std::move(alerts)),
       listener_(listener),
       report_reduced_(std::move(report_reduced)),
       open_round_(ToNumber(FirstRound(plan.spec.rule))),
       policy_(MakeRoundPolicy(plan.spec)),
-      roster_(std::move(roster)),
+      taken_roster_(roster.Get().number),
       open_(FirstRound(plan.spec.rule)),
       seats_(plan, chunk, answer_, clock),
       writer_(plan, chunk, generation, policy_->kept(), std::move(source), position),
@@ -39,17 +40,30 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
   if (kept_.newest_round().has_value()) SetOpenLocked(Next(*kept_.newest_round()));
 }
 
+ChunkRounds::Turn::Turn(ChunkRounds& chunk, AnswerOutbox& outbox) : chunk_(chunk) {
+  chunk.mutex_.Lock();
+  // Before the roster is read; see HasPushes.
+  chunk.SetHasPushes(true);
+  chunk.TakeRosterLocked(outbox);
+}
+
+ChunkRounds::Turn::~Turn() {
+  chunk_.roster_.reset();
+  chunk_.ShowWaitLocked();
+  chunk_.SetHasPushes(!chunk_.seats_.empty() || chunk_.reduced_.exists());
+  chunk_.mutex_.Unlock();
+}
+
 bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
                        std::shared_ptr<AnswerSink> sink) {
   AnswerOutbox outbox;
   Pushed pushed;
   bool can_close = false;
   {
-    MutexLock lock(mutex_);
+    Turn turn(*this, outbox);
     pushed = PushLocked(header, std::move(payload), std::move(sink), outbox);
     // The open round may have waited for this request of a follower.
     can_close = pushed != Pushed::kAnswered && CanCloseLocked();
-    ShowWaitLocked();
   }
   outbox.Send();
   if (pushed == Pushed::kSeated && listener_ != nullptr) {
@@ -61,9 +75,8 @@ bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
 void ChunkRounds::Close() {
   Outbox outbox;
   {
-    MutexLock lock(mutex_);
+    Turn turn(*this, outbox.answers);
     TryCloseLocked(outbox);
-    ShowWaitLocked();
   }
   outbox.answers.Send();
   if (report_reduced_ == nullptr) return;
@@ -71,10 +84,17 @@ void ChunkRounds::Close() {
 }
 
 bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
-  MutexLock lock(mutex_);
-  if (round < open_) return false;
-  policy_->Fix(round, members);
-  return CanCloseLocked();
+  AnswerOutbox outbox;
+  bool can_close = false;
+  {
+    Turn turn(*this, outbox);
+    if (round >= open_) {
+      policy_->Fix(round, members);
+      can_close = CanCloseLocked();
+    }
+  }
+  outbox.Send();
+  return can_close;
 }
 
 bool ChunkRounds::SetNorms(const StepNorms& norms) {
@@ -90,35 +110,39 @@ std::optional<ReducedChunk> ChunkRounds::Reduced() const {
   return reduced_.Report();
 }
 
-bool ChunkRounds::TakeRoster(std::shared_ptr<const Roster> roster) {
+bool ChunkRounds::TakeRoster() {
   AnswerOutbox outbox;
   bool can_close = false;
   {
-    MutexLock lock(mutex_);
-    roster_ = std::move(roster);
-    // Members that were dropped have no entries: their pushes are refused.
-    const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      const Roster::Entry* entry = roster_->Find(member);
-      return entry == nullptr || (entry->gone && !entry->left_gracefully);
-    };
-    kept_.Forget(has_gone);
-    late_.Forget(has_gone);
-    counter().Forget([this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      const Roster::Entry* entry = roster_->Find(member);
-      return entry == nullptr || entry->gone;
-    });
-    if (!reduced_.exists()) {  // a reduced round keeps its epoch
-      const auto check = [this](MemberId member, const RoundSeats::Seat& seat)
-                             ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                               return CheckSeatLocked(member, seat.made_in, seat.contribution.skip);
-                             };
-      seats_.Check(open_, check, outbox);
-    }
+    Turn turn(*this, outbox);
     can_close = CanCloseLocked();
-    ShowWaitLocked();
   }
   outbox.Send();
   return can_close;
+}
+
+void ChunkRounds::TakeRosterLocked(AnswerOutbox& outbox) {
+  CurrentRoster::Version newest = current_roster_.Get();
+  roster_ = std::move(newest.roster);
+  if (newest.number == taken_roster_) return;
+  taken_roster_ = newest.number;
+  // Members that were dropped have no entries: their pushes are refused.
+  const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Roster::Entry* entry = roster_->Find(member);
+    return entry == nullptr || (entry->gone && !entry->left_gracefully);
+  };
+  kept_.Forget(has_gone);
+  late_.Forget(has_gone);
+  counter().Forget([this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Roster::Entry* entry = roster_->Find(member);
+    return entry == nullptr || entry->gone;
+  });
+  if (reduced_.exists()) return;  // a reduced round keeps its epoch
+  const auto check = [this](MemberId member, const RoundSeats::Seat& seat)
+                         ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                           return CheckSeatLocked(member, seat.made_in, seat.contribution.skip);
+                         };
+  seats_.Check(open_, check, outbox);
 }
 
 Round ChunkRounds::Hold() {
@@ -128,10 +152,15 @@ Round ChunkRounds::Hold() {
 }
 
 bool ChunkRounds::EndHold() {
-  MutexLock lock(mutex_);
-  held_from_.reset();
-  ShowWaitLocked();
-  return CanCloseLocked();
+  AnswerOutbox outbox;
+  bool can_close = false;
+  {
+    Turn turn(*this, outbox);
+    held_from_.reset();
+    can_close = CanCloseLocked();
+  }
+  outbox.Send();
+  return can_close;
 }
 
 void ChunkRounds::ShowWaitLocked() {
@@ -147,7 +176,10 @@ std::optional<ChunkWait> ChunkRounds::ExplainBriefly() const {
 std::optional<ChunkWait> ChunkRounds::Explain() const {
   MutexLock lock(mutex_);
   std::optional<ChunkWait> wait = WaitLocked();
-  if (wait.has_value() && !wait->reduced) wait->missing = MissingLocked();
+  if (!wait.has_value() || wait->reduced) return wait;
+  roster_ = current_roster_.Get().roster;
+  wait->missing = MissingLocked();
+  roster_.reset();
   return wait;
 }
 

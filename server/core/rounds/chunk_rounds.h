@@ -30,23 +30,26 @@
 //   LateContributions  the number of contributions that arrived too late to count
 //   ResultWriter       the slots that results are written to, and the choice of the arithmetic
 //
-// ChunkRounds has the rest: the lock, the roster, the open round's number, and the order in which
-// things happen. The group's policy decides what keeps a round open and whose contributions count;
-// see round_policy.h.
+// ChunkRounds has the rest: the lock, the open round's number, and the order in which things
+// happen. The roster is the job's. Every function that needs it takes over the newest one first: it
+// refuses the seats that a new epoch excludes, and forgets members that have gone. So it does not
+// matter when TakeRoster is called, and a chunk without seats does not need the call. The group's
+// policy decides what keeps a round open and whose contributions count; see round_policy.h.
 //
 // Thread-safe: `mutex_` protects the state and is held while a round is closed, arithmetic
 // included. After it is released, answers are sent, and the listener and `report_reduced` are
 // called.
 //
-// Lock order: `mutex_` comes after the `change_mutex_` of the Job. The locks of SlotPool,
-// SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back. open_round()
-// takes no lock: on server 0, the coordinator calls it with its lock held, and must not wait for
-// the arithmetic of a round.
+// Lock order: `mutex_` comes after the `change_mutex_` of the Job. The locks of CurrentRoster,
+// SlotPool, SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back.
+// open_round() takes no lock: on server 0, the coordinator calls it with its lock held, and must
+// not wait for the arithmetic of a round.
 //
 // Threads:
 // - Seat: gRPC threads that read data streams.
 // - Close: a thread of Closers. A small chunk is closed on the thread that completed the round.
-// - Fix, SetNorms, TakeRoster, Hold, EndHold: the plan thread (see jobs.h).
+// - Fix, SetNorms, Hold, EndHold: the plan thread (see jobs.h).
+// - TakeRoster: the plan thread or a thread of Closers.
 // - The const functions: any thread.
 
 #ifndef SYNCGRADS_SERVER_CORE_ROUNDS_CHUNK_ROUNDS_H_
@@ -69,6 +72,7 @@
 #include "common/wire/frame.h"
 #include "server/core/closing/closing.h"
 #include "server/core/closing/payload.h"
+#include "server/core/plan/current_roster.h"
 #include "server/core/plan/roster.h"
 #include "server/core/plan/step_norms.h"
 #include "server/core/rounds/answer_outbox.h"
@@ -97,14 +101,14 @@ class SeatListener {
 
 class ChunkRounds : public ServedChunk {
  public:
-  // `plan`, `clock` and `listener` must outlive this object; `listener` may be null. Results are
-  // stored in `source`, where the chunk has this `position`; if `source` is null, in memory of the
-  // process. If a previous process has left closed rounds in `source`, the newest ones are kept and
-  // the round after them is open. `alerts` receives warnings about NaNs and infinities; it is
-  // called with this object's lock held. `report_reduced` receives rounds that wait for norms; it
-  // is called without locks of this object, and may be null.
+  // `plan`, `roster`, `clock` and `listener` must outlive this object; `listener` may be null.
+  // Results are stored in `source`, where the chunk has this `position`; if `source` is null, in
+  // memory of the process. If a previous process has left closed rounds in `source`, the newest
+  // ones are kept and the round after them is open. `alerts` receives warnings about NaNs and
+  // infinities; it is called with this object's lock held. `report_reduced` receives rounds that
+  // wait for norms; it is called without locks of this object, and may be null.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
-              std::shared_ptr<const Roster> roster, const Clock& clock,
+              const CurrentRoster& roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
               std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>(),
               SeatListener* listener = nullptr,
@@ -134,7 +138,7 @@ class ChunkRounds : public ServedChunk {
   [[nodiscard]] bool Fix(Round round, const std::vector<MemberId>& members) override;
   [[nodiscard]] bool SetNorms(const StepNorms& norms) override;
   std::optional<ReducedChunk> Reduced() const override;
-  bool TakeRoster(std::shared_ptr<const Roster> roster) override;
+  bool TakeRoster() override;
   Round Hold() override;
   bool EndHold() override;
   // What the open round waits for; nullopt if it has no seat.
@@ -146,6 +150,18 @@ class ChunkRounds : public ServedChunk {
   size_t result_bytes() const override { return plan_.layout.chunk(id_).bytes(); }
 
  private:
+  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over.
+  class ABSL_SCOPED_LOCKABLE Turn {
+   public:
+    // Refusals of seats that the roster excludes are added to `outbox`.
+    Turn(ChunkRounds& chunk, AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCK_FUNCTION(chunk.mutex_);
+    ~Turn() ABSL_UNLOCK_FUNCTION();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ChunkRounds& chunk_;
+  };
   // The messages to send once `mutex_` has been released: a closing round may also report sums.
   struct Outbox {
     AnswerOutbox answers;
@@ -157,6 +173,7 @@ class ChunkRounds : public ServedChunk {
     kRequested,  // its round has closed, and it was answered
   };
 
+  void TakeRosterLocked(AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Pushed PushLocked(const PushHeader& header, Payload&& payload, std::shared_ptr<AnswerSink>&& sink,
                     AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns OK if a contribution of `member`, made in epoch `made_in`, may have a seat in the open
@@ -214,6 +231,7 @@ class ChunkRounds : public ServedChunk {
   const ChunkId id_;
   const ChunkAnswers answer_;
   const Clock& clock_;
+  const CurrentRoster& current_roster_;
   const std::shared_ptr<GradientAlerts> alerts_;
   SeatListener* const listener_;
   const std::function<void(ReducedChunk)> report_reduced_;
@@ -222,7 +240,11 @@ class ChunkRounds : public ServedChunk {
 
   mutable Mutex mutex_;
   const std::unique_ptr<RoundPolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  // The newest roster, while a Turn holds the lock. Otherwise null, so that no chunk keeps an
+  // earlier roster in memory.
+  mutable std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  // The number of the roster that was taken over last.
+  uint64_t taken_roster_ ABSL_GUARDED_BY(mutex_);
   Round open_ ABSL_GUARDED_BY(mutex_);
   // The members that have a seat are in the open round's epoch.
   RoundSeats seats_ ABSL_GUARDED_BY(mutex_);

@@ -30,7 +30,7 @@ SlotShape ShapeOf(const Chunk& chunk, const Optimizer& optimizer) {
 }  // namespace
 
 ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation generation,
-                             std::shared_ptr<const Roster> roster, const Clock& clock,
+                             const CurrentRoster& roster, const Clock& clock,
                              std::shared_ptr<SlotSource> source, size_t position,
                              std::shared_ptr<GradientAlerts> alerts)
     : plan_(plan),
@@ -41,9 +41,10 @@ ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation ge
       optimizer_(std::get<Optimizer>(plan.spec.rule)),
       staleness_(std::get<Staleness>(plan.spec.policy)),
       clock_(clock),
+      current_roster_(roster),
       alerts_(std::move(alerts)),
       pool_(ShapeOf(chunk_, optimizer_), std::move(source), position),
-      roster_(std::move(roster)) {
+      taken_roster_(roster.Get().number) {
   MutexLock lock(mutex_);
   for (SlotPool::Kept& kept : pool_.TakeKept()) {
     record_ = std::move(kept.record);
@@ -53,12 +54,26 @@ ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation ge
   }
 }
 
+ChunkVersions::Turn::Turn(ChunkVersions& chunk) : chunk_(chunk) {
+  chunk.mutex_.Lock();
+  // Before the roster is read; see HasPushes.
+  chunk.SetHasPushes(true);
+  chunk.TakeRosterLocked();
+}
+
+ChunkVersions::Turn::~Turn() {
+  chunk_.ShowWaitLocked();
+  chunk_.SetHasPushes(!chunk_.waiting_.empty() || !chunk_.pending_.empty());
+  chunk_.roster_.reset();
+  chunk_.mutex_.Unlock();
+}
+
 bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
                          std::shared_ptr<AnswerSink> sink) {
   std::shared_ptr<const RoundResult> answer;
   bool with_payload = false;
   {
-    MutexLock lock(mutex_);
+    Turn turn(*this);
     const absl::Status valid = CheckPushLocked(header);
     Waiting push{header.round,        sink, header.without_result, header.skip, clock_.Now(),
                  header.absent_spans, {}};
@@ -89,7 +104,6 @@ bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
         AdvanceClockLocked(header.member, header.round);
       }
       counter().Contributed(header.member, header.round);
-      ShowWaitLocked();
     }
   }
   if (answer == nullptr) return true;
@@ -114,32 +128,34 @@ absl::Status ChunkVersions::CheckPushLocked(const PushHeader& header) const {
 void ChunkVersions::Close() {
   AnswerOutbox outbox;
   {
-    MutexLock lock(mutex_);
+    Turn turn(*this);
     AdvanceLocked(outbox);
-    ShowWaitLocked();
   }
   outbox.Send();
 }
 
-bool ChunkVersions::TakeRoster(std::shared_ptr<const Roster> roster) {
-  MutexLock lock(mutex_);
-  roster_ = std::move(roster);
+bool ChunkVersions::TakeRoster() {
+  Turn turn(*this);
+  return !waiting_.empty() || !pending_.empty();
+}
+
+void ChunkVersions::TakeRosterLocked() {
+  CurrentRoster::Version newest = current_roster_.Get();
+  roster_ = std::move(newest.roster);
+  if (newest.number == taken_roster_) return;
+  taken_roster_ = newest.number;
   ForgetGoneLocked();
-  return true;
 }
 
 void ChunkVersions::ForgetGoneLocked() {
-  const auto has_gone = [this](const auto& of_member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    // A member that the roster does not have yet belongs to a later epoch.
-    const Roster::Entry* entry = roster_->Find(of_member.first);
-    return entry != nullptr && entry->gone;
-  };
-  counter().Forget([this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const auto has_gone = [this](MemberId member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Roster::Entry* entry = roster_->Find(member);
     return entry == nullptr || entry->gone;
-  });
-  std::erase_if(read_, has_gone);
-  std::erase_if(finished_, has_gone);
+  };
+  const auto is_of_gone = [&has_gone](const auto& of_member) { return has_gone(of_member.first); };
+  counter().Forget(has_gone);
+  std::erase_if(read_, is_of_gone);
+  std::erase_if(finished_, is_of_gone);
   // A member that the roster has forgotten does not wait for an answer.
   std::erase_if(waiting_, [this](const auto& waiting) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return roster_->Find(waiting.first) == nullptr;
@@ -348,8 +364,10 @@ const std::pair<const MemberId, ChunkVersions::Waiting>* ChunkVersions::OldestWa
   const std::pair<const MemberId, Waiting>* oldest = nullptr;
   for (const auto& waiting : waiting_) {
     const auto& [member, push] = waiting;
-    // A follower waits for the end of all members' data, not for certain members.
-    if (roster_->Find(member)->HasEnded(plan_.id, push.clock)) continue;
+    const Roster::Entry* entry = roster_->Find(member);
+    // A member that the roster has forgotten does not wait. A follower waits for the end of all
+    // members' data, not for certain members.
+    if (entry == nullptr || entry->HasEnded(plan_.id, push.clock)) continue;
     if (oldest == nullptr || push.since < oldest->second.since) oldest = &waiting;
   }
   return oldest;
@@ -362,29 +380,38 @@ void ChunkVersions::ShowWaitLocked() {
 
 std::optional<ChunkWait> ChunkVersions::ExplainBriefly() const {
   MutexLock lock(mutex_);
-  const auto* const oldest = OldestWaitingLocked();
-  if (oldest == nullptr) return std::nullopt;
-  return ChunkWait{oldest->second.clock, oldest->second.since, {}};
+  roster_ = current_roster_.Get().roster;
+  std::optional<ChunkWait> wait;
+  if (const auto* const oldest = OldestWaitingLocked(); oldest != nullptr) {
+    wait = ChunkWait{oldest->second.clock, oldest->second.since, {}};
+  }
+  roster_.reset();
+  return wait;
 }
 
 std::optional<ChunkWait> ChunkVersions::Explain() const {
   MutexLock lock(mutex_);
-  const auto* const oldest = OldestWaitingLocked();
-  if (oldest == nullptr) return std::nullopt;
-  const auto& [member, push] = *oldest;
-  return ChunkWait{push.clock, push.since,
-                   newest_ == nullptr ? BehindLocked(Round{1}) : AwaitedLocked(member, push)};
+  roster_ = current_roster_.Get().roster;
+  std::optional<ChunkWait> wait;
+  if (const auto* const oldest = OldestWaitingLocked(); oldest != nullptr) {
+    const auto& [member, push] = *oldest;
+    wait = ChunkWait{push.clock, push.since,
+                     newest_ == nullptr ? BehindLocked(Round{1}) : AwaitedLocked(member, push)};
+  }
+  roster_.reset();
+  return wait;
 }
 
 Round ChunkVersions::open_round() const {
   MutexLock lock(mutex_);
   if (newest_ == nullptr) return Round{0};
+  const std::shared_ptr<const Roster> roster = current_roster_.Get().roster;
   std::optional<Round> slowest;
   Round fastest{};
-  for (const Member& member : roster_->newest_epoch()->members) {
+  for (const Member& member : roster->newest_epoch()->members) {
     const Round clock = ClockOfLocked(member.id);
     fastest = std::max(fastest, clock);
-    if (!roster_->Find(member.id)->HasData(plan_.id, Next(clock))) continue;
+    if (!roster->Find(member.id)->HasData(plan_.id, Next(clock))) continue;
     slowest = std::min(slowest.value_or(clock), clock);
   }
   return Next(slowest.value_or(fastest));

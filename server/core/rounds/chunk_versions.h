@@ -20,14 +20,14 @@
 // sent after it is released.
 //
 // Lock order: `mutex_` comes after the `change_mutex_` of the Job and, on server 0, after the
-// coordinator's lock, which is held for open_round(). The locks of SlotPool, SlotSource and
-// GradientAlerts come after `mutex_`; those classes call nothing back.
+// coordinator's lock, which is held for open_round(). The locks of CurrentRoster, SlotPool,
+// SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back.
 //
 // Threads:
 // - Seat: gRPC threads that read data streams.
-// - Close: a thread of Closers. A small chunk is closed on the thread that called Seat or
-//   TakeRoster.
-// - TakeRoster: the plan thread (see jobs.h).
+// - Close: a thread of Closers. A small chunk is closed on the thread that called Seat, TakeRoster
+//   or EndHold.
+// - TakeRoster: the plan thread (see jobs.h) or a thread of Closers. EndHold: the plan thread.
 // - The const functions: any thread.
 
 #ifndef SYNCGRADS_SERVER_CORE_ROUNDS_CHUNK_VERSIONS_H_
@@ -46,6 +46,7 @@
 #include "common/wire/frame.h"
 #include "server/core/closing/closing.h"
 #include "server/core/closing/contribution.h"
+#include "server/core/plan/current_roster.h"
 #include "server/core/plan/roster.h"
 #include "server/core/rounds/answer_outbox.h"
 #include "server/core/rounds/chunk_answers.h"
@@ -59,13 +60,14 @@ namespace syncgrads::server {
 
 class ChunkVersions : public ServedChunk {
  public:
-  // `plan` has an optimizer and the policy Staleness. `plan` and `clock` must outlive this object.
+  // `plan` has an optimizer and the policy Staleness. `plan`, `roster` and `clock` must outlive
+  // this object.
   // Versions are stored in `source`, where the chunk has this `position`; if `source` is null, in
   // memory of the process. If a previous process has left a version in `source`, the chunk
   // continues with it. `alerts` receives warnings about NaNs and infinities; it is called with this
   // object's lock held.
   ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation generation,
-                std::shared_ptr<const Roster> roster, const Clock& clock,
+                const CurrentRoster& roster, const Clock& clock,
                 std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
                 std::shared_ptr<GradientAlerts> alerts = std::make_shared<GradientAlerts>());
 
@@ -86,10 +88,10 @@ class ChunkVersions : public ServedChunk {
                           std::shared_ptr<AnswerSink> sink) override;
   void Close() override;
 
-  bool TakeRoster(std::shared_ptr<const Roster> roster) override;
+  bool TakeRoster() override;
   // An epoch may begin at any push, so nothing has to be held.
   Round Hold() override { return Round{1}; }
-  bool EndHold() override { return false; }
+  bool EndHold() override { return TakeRoster(); }
   std::optional<ChunkWait> Explain() const override;
   std::optional<ChunkWait> ExplainBriefly() const override;
   // The next clock of the slowest member that has data; 0 before the initial parameters.
@@ -97,6 +99,17 @@ class ChunkVersions : public ServedChunk {
   size_t result_bytes() const override { return chunk_.bytes(); }
 
  private:
+  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over.
+  class ABSL_SCOPED_LOCKABLE Turn {
+   public:
+    explicit Turn(ChunkVersions& chunk) ABSL_EXCLUSIVE_LOCK_FUNCTION(chunk.mutex_);
+    ~Turn() ABSL_UNLOCK_FUNCTION();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ChunkVersions& chunk_;
+  };
   // A push that has not been answered.
   struct Waiting {
     Round clock{};
@@ -129,6 +142,7 @@ class ChunkVersions : public ServedChunk {
   // Looks for spans that are not finite, and removes them from the contribution. Returns
   // InvalidArgument if the group refuses such a contribution; it then counts as a skip.
   absl::Status SetAsideNonFiniteLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeRosterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the records of members that have gone, but for their clocks.
   void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If there are many clocks, removes those of members that were dropped. A version's record then
@@ -161,11 +175,16 @@ class ChunkVersions : public ServedChunk {
   const Optimizer& optimizer_;
   const Staleness staleness_;
   const Clock& clock_;
+  const CurrentRoster& current_roster_;
   const std::shared_ptr<GradientAlerts> alerts_;
 
   mutable Mutex mutex_;
   SlotPool pool_;
-  std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  // The newest roster, while a function that needs it holds the lock. Otherwise null, so that no
+  // chunk keeps an earlier roster in memory.
+  mutable std::shared_ptr<const Roster> roster_ ABSL_GUARDED_BY(mutex_);
+  // The number of the roster that was taken over last.
+  uint64_t taken_roster_ ABSL_GUARDED_BY(mutex_);
   // The newest version; null before the initial parameters.
   std::shared_ptr<const Slot> newest_ ABSL_GUARDED_BY(mutex_);
   RoundRecord record_ ABSL_GUARDED_BY(mutex_);

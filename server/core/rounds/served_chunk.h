@@ -66,12 +66,18 @@ class ServedChunk {
   // What was reported to the coordinator about the open round, without the job's name; nullopt if
   // the round does not wait for norms.
   virtual std::optional<ReducedChunk> Reduced() const { return std::nullopt; }
-  // Takes over a change of membership, and closes the round if that completes it.
-  void SetRoster(std::shared_ptr<const Roster> roster) {
-    if (TakeRoster(std::move(roster))) Close();
+  // The job's roster has changed. Closes the round if that completes it.
+  void UseRoster() {
+    if (TakeRoster()) Close();
   }
-  // Takes over a change of membership. If it returns true, the caller calls Close, on any thread.
-  [[nodiscard]] virtual bool TakeRoster(std::shared_ptr<const Roster> roster) = 0;
+  // The job's roster has changed: takes it over, and refuses the pushes that it excludes. If it
+  // returns true, the caller calls Close, on any thread. It is only needed if HasPushes() returns
+  // true. The other functions take over the newest roster themselves, before anything else.
+  [[nodiscard]] virtual bool TakeRoster() = 0;
+  // Returns false if no push waits and no round is reduced. Then a change of the roster neither
+  // completes nor refuses anything. Takes no lock. If a push is seated by an earlier roster than
+  // the newest one, HasPushes() has returned true since before that roster was replaced.
+  bool HasPushes() const { return has_pushes_.load(std::memory_order_relaxed); }
 
   // Freezes the rounds without a contribution: until EndHold, none of them is closed. Returns the
   // oldest of them.
@@ -79,7 +85,8 @@ class ServedChunk {
   void Release() {
     if (EndHold()) Close();
   }
-  // Ends Hold. If it returns true, the caller calls Close, on any thread.
+  // Ends Hold, and takes over the newest roster. If it returns true, the caller calls Close, on any
+  // thread.
   [[nodiscard]] virtual bool EndHold() = 0;
 
   // What the oldest waiting push waits for; nullopt if no push waits.
@@ -120,6 +127,10 @@ class ServedChunk {
     if (nanos != kNobodyWaits && waits_ != nullptr) waits_->Begun();
   }
 
+  // Sets what HasPushes() returns. The caller holds the chunk's lock. A function that may seat a
+  // push sets it to true before it reads the roster.
+  void SetHasPushes(bool has_pushes) { has_pushes_.store(has_pushes, std::memory_order_relaxed); }
+
   // The caller holds the chunk's lock.
   ChunkCounter& counter() { return counter_; }
   uint32_t trace_job() const { return trace_job_; }
@@ -128,6 +139,7 @@ class ServedChunk {
   static constexpr int64_t kNobodyWaits = std::numeric_limits<int64_t>::max();
 
   std::atomic<int64_t> waiting_since_{kNobodyWaits};
+  std::atomic<bool> has_pushes_{false};
   GroupWaits* waits_ = nullptr;
   ChunkCounter counter_;
   uint32_t trace_job_ = 0;

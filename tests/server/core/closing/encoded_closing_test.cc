@@ -348,12 +348,13 @@ TEST(EncodedResultsTest, GoOnBitIdenticallyAfterACrash) {
   const FakeClock clock;
   auto roster = std::make_shared<Roster>();
   roster->Add(EpochOfSize(2));
-  ChunkRounds undisturbed(plan, ChunkId{0}, Generation{1}, roster, clock);
+  const CurrentRoster current(roster);
+  ChunkRounds undisturbed(plan, ChunkId{0}, Generation{1}, current, clock);
   std::mt19937_64 random(kSeed);
   for (uint64_t round = 1; round <= 7; ++round) {
     const absl::StatusOr<std::shared_ptr<StateFile>> file = StateFile::Open(path, layout);
     ASSERT_THAT(file, IsOk());
-    ChunkRounds killed(plan, ChunkId{0}, Generation{1}, roster, clock, *file);
+    ChunkRounds killed(plan, ChunkId{0}, Generation{1}, current, clock, *file);
     ASSERT_EQ(killed.open_round(), Round{round});
     const auto sink = std::make_shared<RecordingSink>(), other = std::make_shared<RecordingSink>();
     for (uint32_t member = 0; member < 2; ++member) {

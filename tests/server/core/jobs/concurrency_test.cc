@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/core/closing/closers.h"
 #include "server/core/jobs/job.h"
 #include "tests/server/core/fixtures.h"
 
@@ -86,7 +87,9 @@ TEST(JobConcurrencyTest, EveryMemberGetsEverySumWhileOthersAskForReports) {
 TEST(JobConcurrencyTest, MembersThatEndAndMembersThatAreDroppedHoldNobodyUp) {
   for (int repetition = 0; repetition < 20; ++repetition) {
     FakeClock clock;
-    Job job("iris", "", Generation{1}, ServerIndex{0}, clock);
+    Closers closers(2);
+    Job job("iris", "", Generation{1}, ServerIndex{0}, clock,
+            repetition % 2 == 0 ? nullptr : &closers);
     job.AddEpoch(EpochOfSize(kMembers));
     job.AddGroup(FourChunks(GroupId{0}));
     std::vector<std::vector<double>> sums(2);
@@ -113,6 +116,7 @@ TEST(JobConcurrencyTest, MembersThatEndAndMembersThatAreDroppedHoldNobodyUp) {
     });
     for (std::thread& thread : threads) thread.join();
     dying.join();
+    closers.Stop();
     // Members 0 and 1 received the same sums. Each sum has the contributions of members 0 and 1, of
     // member 2 up to round 30, and possibly that of member 3.
     EXPECT_EQ(sums[0], sums[1]);

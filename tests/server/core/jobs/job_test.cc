@@ -220,6 +220,46 @@ TEST_F(JobTest, ShowsEveryChangeToGroupsOldAndNew) {
   EXPECT_EQ(other->count(), 1u);
 }
 
+TEST_F(JobTest, AChangeOfMembersDoesNotWaitForTheChunksThatItCompletes) {
+  Closers closers(1);
+  std::promise<void> busy;
+  closers.Run("another job", [&busy] { busy.get_future().wait(); });
+  Job job("iris", "secret", Generation{3}, ServerIndex{0}, clock_, &closers);
+  job.AddEpoch(EpochOfSize(4));
+  job.AddGroup(std::make_shared<GroupPlan>(OneTensor(DType::kF32, 2, Reduction::kSum)));
+  const auto push = [&job](uint32_t member, uint64_t round) {
+    auto sink = std::make_shared<RecordingSink>();
+    job.Push(Header(member, round), PayloadOf(BytesOf<float>({1, 2})), sink);
+    return sink;
+  };
+  const auto first = push(0, 1);
+  job.End({MemberId{1}, GroupId{0}, Round{0}, false});
+  job.Remove({MemberId{2}, IncarnationOf(2), "lease of 30s ended", false, {}});
+  EXPECT_EQ(push(2, 1)->error().code(), kFailed) << "the change applies to every push after it";
+  job.Remove({MemberId{3}, IncarnationOf(3), "lease of 30s ended", false, {}});
+  EXPECT_EQ(first->count(), 0u);  // the only closer thread is busy
+  busy.set_value();
+  EXPECT_EQ(ValuesOf<float>(first->Wait(0).payload), (std::vector<float>{1, 2}));
+}
+
+TEST_F(JobTest, AnEpochAppliesToEveryPushAtOnce) {
+  Closers closers(1);
+  std::promise<void> busy;
+  closers.Run("another job", [&busy] { busy.get_future().wait(); });
+  Job job("iris", "secret", Generation{3}, ServerIndex{0}, clock_, &closers);
+  job.AddEpoch(EpochOfSize(2));
+  job.AddGroup(std::make_shared<GroupPlan>(OneTensor(DType::kF32, 2, Reduction::kSum)));
+  const auto sink = std::make_shared<RecordingSink>();
+  job.Push(Header(0, 1), PayloadOf(BytesOf<float>({1, 2})), sink);
+  Epoch epoch = EpochOfSize(1);
+  epoch.number = 2;
+  job.Hold();
+  epoch.first_rounds = {{GroupId{0}, Round{1}}};
+  job.AddEpoch(epoch);
+  EXPECT_EQ(sink->values<float>(), (std::vector<float>{1, 2}));
+  busy.set_value();
+}
+
 TEST_F(JobTest, HoldsEveryGroupAtTheOldestRoundThatNoChunkHasAContributionTo) {
   job_.AddEpoch(EpochOfSize(2));
   AddModel();

@@ -1,5 +1,6 @@
 #include "server/core/jobs/jobs.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -110,6 +111,45 @@ TEST_F(JobsTest, SaysWhichRoundADroppedMemberKeptWaiting) {
   for (const char* part : {"\"iris\"", "step 1", "\"w1\"", "4.0s", "\"w\"", "lease of 3s ended"}) {
     EXPECT_THAT(journal_.lines()[0], HasSubstr(part));
   }
+}
+
+// A clock by which every reading takes a millisecond.
+class SlowClock : public FakeClock {
+ public:
+  absl::Time Now() const override { return FakeClock::Now() + absl::Milliseconds(++readings_); }
+
+ private:
+  mutable std::atomic<int> readings_{0};
+};
+
+// Looking the rounds up takes a few milliseconds here.
+TEST(JobsDropsTest, ManyDropsInARowAreExplainedByOneLookUp) {
+  SlowClock clock;
+  LineJournal journal;
+  Jobs jobs(ServerIndex{0}, clock, &journal);
+  uint64_t sequence = 0;
+  const auto apply = [&](decltype(PlanChange::kind) kind) {
+    jobs.Apply({++sequence, "iris", Generation{1}, std::move(kind)});
+  };
+  const auto drop = [&apply](uint32_t member) {
+    apply(MemberGone{MemberId{member}, IncarnationOf(member), "lease ended", false, {}});
+  };
+  apply(JobOpened{""});
+  apply(EpochOfSize(4));
+  apply(std::make_shared<GroupPlan>(OneTensor(DType::kF32, 2, Reduction::kSum)));
+  const auto push = [&jobs](uint32_t member) {
+    jobs.Find("iris")->Push(PushOf(member, 1), PayloadOf(BytesOf<float>({1, 2})),
+                            std::make_shared<RecordingSink>());
+  };
+  drop(3);
+  EXPECT_THAT(journal.lines(), IsEmpty());
+  push(0);
+  drop(2);
+  EXPECT_THAT(journal.lines(), IsEmpty()) << "it was explained by the look-up for member 3";
+  clock.Advance(absl::Seconds(1));
+  drop(1);
+  ASSERT_THAT(journal.lines(), SizeIs(1));
+  EXPECT_THAT(journal.lines()[0], HasSubstr("\"w1\""));
 }
 
 }  // namespace

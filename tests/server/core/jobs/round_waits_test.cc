@@ -31,7 +31,7 @@ class FakeChunk : public ServedChunk {
 
   bool Seat(const PushHeader&, Payload, std::shared_ptr<AnswerSink>) override { return false; }
   void Close() override {}
-  bool TakeRoster(std::shared_ptr<const Roster>) override { return false; }
+  bool TakeRoster() override { return false; }
   Round Hold() override { return wait_.round; }
   bool EndHold() override { return false; }
   std::optional<ChunkWait> Explain() const override {

@@ -38,7 +38,8 @@ class ServedGroupTest : public testing::Test {
     return std::make_shared<ServedGroup>(
         ServedGroup::Dependencies{"iris", Generation{1}, ServerIndex{0}, clock_, closers, nullptr,
                                   std::make_shared<GradientAlerts>()},
-        std::make_shared<GroupPlan>(std::move(plan)), 5, std::move(results), roster_);
+        std::make_shared<GroupPlan>(std::move(plan)), 5, std::move(results),
+        std::make_shared<CurrentRoster>(roster_));
   }
   static GroupPlan OneOf(int64_t elements = 4) {
     return OneTensor(DType::kF32, elements, Reduction::kSum);

@@ -24,7 +24,8 @@ class Rounds {
  public:
   Rounds(uint32_t members, GroupPlan plan) : plan_(std::move(plan)) {
     roster_.Add(EpochOfSize(members));
-    rounds_.emplace(plan_, ChunkId{0}, Generation{1}, std::make_shared<Roster>(roster_), clock_);
+    current_.Set(std::make_shared<Roster>(roster_));
+    rounds_.emplace(plan_, ChunkId{0}, Generation{1}, current_, clock_);
     for (uint32_t i = 0; i < members; ++i) sinks_.push_back(std::make_shared<RecordingSink>());
   }
   explicit Rounds(uint32_t members, UpdateRule rule = Reduction::kSum)
@@ -44,8 +45,14 @@ class Rounds {
   // Changes the roster and passes it to the chunk, as a server does.
   template <typename Change>
   void Tell(Change change) {
+    Replace(change);
+    rounds_->UseRoster();
+  }
+  // Changes the roster. The chunk finds the new one when it is used next.
+  template <typename Change>
+  void Replace(Change change) {
     change(roster_);
-    rounds_->SetRoster(std::make_shared<Roster>(roster_));
+    current_.Set(std::make_shared<Roster>(roster_));
   }
   void End(uint32_t member, uint64_t last_round, bool follows = true) {
     Tell([&](Roster& r) { r.End({MemberId{member}, plan_.id, Round{last_round}, follows}); });
@@ -84,6 +91,8 @@ class Rounds {
   std::vector<uint32_t> counts(uint32_t member) const {
     return sinks_[member]->last().header.counts;
   }
+  // The newest roster.
+  std::shared_ptr<const Roster> roster() const { return current_.Get().roster; }
   ChunkRounds& operator*() { return *rounds_; }
   ChunkRounds* operator->() { return &*rounds_; }
   FakeClock& clock() { return clock_; }
@@ -92,6 +101,7 @@ class Rounds {
   FakeClock clock_;
   GroupPlan plan_;
   Roster roster_;
+  CurrentRoster current_{nullptr};
   std::optional<ChunkRounds> rounds_;
   std::vector<std::shared_ptr<RecordingSink>> sinks_;
 };

@@ -198,6 +198,63 @@ TEST(ChunkRoundsTest, AFollowerIsToldWhenTheLastMemberWithDataEndsOrGoes) {
   }
 }
 
+// The tests below replace the roster and do not pass it to the chunk.
+
+TEST(ChunkRoundsTest, AChunkWithoutSeatsUsesTheNewestRosterAtItsNextPush) {
+  Rounds rounds(3);
+  rounds.Replace([](Roster& roster) {
+    roster.Remove({MemberId{2}, IncarnationOf(2), "lease of 30s ended", false, {}});
+  });
+  rounds.Push(2, 1, 4);
+  ExpectError(rounds.sink(2).error(), kFailed, {"\"w2\"", "lease of 30s ended"});
+  rounds.Push(0, 1, 1);
+  rounds.Replace([](Roster& roster) { roster.End({MemberId{1}, GroupId{}, Round{1}, true}); });
+  rounds.Push(1, 1, 2);
+  EXPECT_EQ(rounds.value(0), 3);
+  rounds.Push(0, 2, 5);
+  EXPECT_EQ(rounds.value(0), 5) << "member 1 has ended its data";
+}
+
+TEST(ChunkRoundsTest, ASeatThatTheNewestEpochExcludesIsRefusedBeforeAnotherPushCounts) {
+  Rounds rounds(2);
+  rounds.Push(1, 1, 2);
+  rounds.Replace([](Roster& roster) {
+    Epoch epoch = EpochOfSize(1);
+    epoch.number = 2;
+    epoch.first_rounds = {{GroupId{}, Round{1}}};
+    roster.Add(epoch);
+  });
+  rounds.Push(0, 1, 1);
+  EXPECT_EQ(rounds.value(0), 1);
+  ExpectError(rounds.sink(1).error(), kFailed, {"\"w1\"", "epoch 2"});
+}
+
+TEST(ChunkRoundsTest, HasPushesWhileARosterMayCompleteOrRefuseSomething) {
+  Rounds rounds(2);
+  EXPECT_FALSE(rounds->HasPushes());
+  rounds.Push(0, 2, 1);
+  EXPECT_FALSE(rounds->HasPushes()) << "the push was refused";
+  rounds.Push(0, 1, 1);
+  EXPECT_TRUE(rounds->HasPushes());
+  rounds.Push(1, 1, 2);
+  EXPECT_FALSE(rounds->HasPushes());
+  rounds.Push(1, 1, 2);
+  EXPECT_FALSE(rounds->HasPushes()) << "the push was answered from the kept result";
+}
+
+TEST(ChunkRoundsTest, KeepsNoEarlierRosterInMemory) {
+  Rounds rounds(3);
+  const auto end = [](Roster& roster) { roster.End({MemberId{1}, GroupId{}, Round{0}, true}); };
+  std::weak_ptr<const Roster> earlier = rounds.roster();
+  rounds.Push(0, 1, 1);
+  rounds.Replace(end);
+  EXPECT_TRUE(earlier.expired());
+  earlier = rounds.roster();
+  EXPECT_TRUE(rounds->Explain().has_value());
+  rounds.Replace(end);
+  EXPECT_TRUE(earlier.expired());
+}
+
 TEST(ChunkRoundsTest, SumsWhateverIsLeftAfterAnEndThatComesBeforeItsContribution) {
   Rounds rounds(3);
   rounds.End(1, 1);

@@ -36,7 +36,8 @@ class NonFiniteRoundsTest : public testing::Test {
     plan_ = std::make_unique<GroupPlan>(PlanOf(std::move(spec)));
     auto roster = std::make_shared<Roster>();
     roster->Add(EpochOfSize(3));
-    rounds_ = std::make_unique<ChunkRounds>(*plan_, ChunkId{0}, Generation{1}, roster, clock_,
+    current_.Set(std::move(roster));
+    rounds_ = std::make_unique<ChunkRounds>(*plan_, ChunkId{0}, Generation{1}, current_, clock_,
                                             nullptr, 0, alerts_);
     for (int i = 0; i < 3; ++i) sinks_.push_back(std::make_shared<RecordingSink>());
   }
@@ -51,6 +52,7 @@ class NonFiniteRoundsTest : public testing::Test {
   FakeClock clock_;
   std::unique_ptr<GroupPlan> plan_;
   std::shared_ptr<GradientAlerts> alerts_ = std::make_shared<GradientAlerts>();
+  CurrentRoster current_{nullptr};
   std::unique_ptr<ChunkRounds> rounds_;
   std::vector<std::shared_ptr<RecordingSink>> sinks_;
 };

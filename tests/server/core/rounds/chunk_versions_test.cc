@@ -36,8 +36,8 @@ class ChunkVersionsTest : public ::testing::Test {
     Open();
   }
   void Open() {
-    versions_.emplace(*plan_, ChunkId{0}, Generation{1}, std::make_shared<Roster>(roster_), clock_,
-                      source_, 0, alerts_);
+    current_.Set(std::make_shared<Roster>(roster_));
+    versions_.emplace(*plan_, ChunkId{0}, Generation{1}, current_, clock_, source_, 0, alerts_);
   }
   void Start(uint32_t members, Staleness staleness, double rate = 1) {
     Make(members, staleness, rate);
@@ -53,7 +53,8 @@ class ChunkVersionsTest : public ::testing::Test {
   template <typename Change>
   void Tell(Change change) {
     change(roster_);
-    versions_->SetRoster(std::make_shared<Roster>(roster_));
+    current_.Set(std::make_shared<Roster>(roster_));
+    versions_->UseRoster();
   }
   void End(uint32_t member, uint64_t last) {
     Tell([&](Roster& roster) { roster.End({MemberId{member}, plan_->id, Round{last}, true}); });
@@ -87,6 +88,7 @@ class ChunkVersionsTest : public ::testing::Test {
   FakeClock clock_;
   std::optional<GroupPlan> plan_;
   Roster roster_;
+  CurrentRoster current_{nullptr};
   std::shared_ptr<GradientAlerts> alerts_ = std::make_shared<GradientAlerts>();
   std::shared_ptr<SlotSource> source_;
   std::optional<ChunkVersions> versions_;
@@ -302,6 +304,40 @@ TEST_F(ChunkVersionsTest, OneThatHasLeftIsNotWaitedForEvenIfItsSkipIsForgotten) 
   });
   Push(0, 1, 1);
   EXPECT_EQ(value(0), 99);
+}
+
+TEST_F(ChunkVersionsTest, UsesTheNewestRosterAlsoIfItWasNotPassedToIt) {
+  Start(3, {.bound = 0});
+  EXPECT_FALSE(versions_->HasPushes());
+  roster_.Remove({MemberId{2}, IncarnationOf(2), "lease of 30s ended", false, {}});
+  current_.Set(std::make_shared<Roster>(roster_));
+  Push(0, 1, 1);
+  EXPECT_TRUE(versions_->HasPushes());
+  ASSERT_TRUE(versions_->Explain().has_value());
+  EXPECT_THAT(versions_->Explain()->missing, ElementsAre(MemberId{1}));
+  Push(1, 1, 1);
+  EXPECT_EQ(value(0), 98) << "it does not wait for member 2";
+  EXPECT_FALSE(versions_->HasPushes());
+  Push(2, 1, 1);
+  EXPECT_EQ(sinks_[2]->error().code(), kFailed);
+}
+
+// Members that the roster has forgotten do not wait, and a reader may see that first.
+TEST_F(ChunkVersionsTest, AWaitOfAMemberThatTheRosterHasForgottenIsNotReported) {
+  Start(2, {.bound = 0});
+  Push(1, 1, 1);
+  roster_.Remove({MemberId{1}, IncarnationOf(1), "lease of 30s ended", false, {}});
+  Epoch epoch = EpochOfSize(1);
+  epoch.number = 2;
+  roster_.Add(epoch);
+  roster_.Forget({});
+  ASSERT_EQ(roster_.Find(MemberId{1}), nullptr);
+  current_.Set(std::make_shared<Roster>(roster_));
+  EXPECT_EQ(versions_->Explain(), std::nullopt);
+  EXPECT_EQ(versions_->ExplainBriefly(), std::nullopt);
+  EXPECT_EQ(versions_->open_round(), Round{1});
+  Push(0, 1, 1);
+  EXPECT_EQ(value(0), 98);
 }
 
 // A record has room for 16 clocks, and more members than that come and go.

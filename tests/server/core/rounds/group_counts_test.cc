@@ -129,7 +129,8 @@ TEST_F(GroupCountsTest, UnderStalenessVersionsAndClocksCountAndLagsDoNot) {
   plan.spec.policy = Staleness{};
   auto roster = std::make_shared<Roster>();
   roster->Add(EpochOfSize(2));
-  ChunkVersions versions(plan, ChunkId{0}, Generation{1}, roster, clock);
+  const CurrentRoster current(roster);
+  ChunkVersions versions(plan, ChunkId{0}, Generation{1}, current, clock);
   versions.CountIn(&counts_, /*is_first=*/true);
   const auto push = [&](uint32_t member, uint64_t at, double value) {
     versions.Push(PushOf(member, at), PayloadOf(BytesOf<double>({value})),

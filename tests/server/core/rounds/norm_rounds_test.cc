@@ -44,6 +44,7 @@ class Group {
   Group(uint32_t members, GroupSpec spec)
       : plan_(std::make_shared<const GroupPlan>(PlanOf(std::move(spec)))), tally_(plan_) {
     roster_.Add(EpochOfSize(members));
+    ShowRoster();
     for (uint32_t c = 0; c < plan_->layout.chunks().size(); ++c) {
       chunks_.push_back(MakeChunk(c));
       sinks_.emplace_back();
@@ -132,18 +133,20 @@ class Group {
  private:
   std::unique_ptr<ChunkRounds> MakeChunk(uint32_t c) {
     return std::make_unique<ChunkRounds>(
-        *plan_, ChunkId{c}, Generation{1}, std::make_shared<Roster>(roster_), clock_, nullptr, 0,
+        *plan_, ChunkId{c}, Generation{1}, current_, clock_, nullptr, 0,
         std::make_shared<GradientAlerts>(), nullptr,
         [this](ReducedChunk chunk) { told_.push_back(std::move(chunk)); });
   }
   void ShowRoster() {
-    for (const auto& chunk : chunks_) chunk->SetRoster(std::make_shared<Roster>(roster_));
+    current_.Set(std::make_shared<Roster>(roster_));
+    for (const auto& chunk : chunks_) chunk->UseRoster();
   }
 
   FakeClock clock_;
   const std::shared_ptr<const GroupPlan> plan_;
   NormTally tally_;
   Roster roster_;
+  CurrentRoster current_{nullptr};
   std::vector<ReducedChunk> told_;
   std::vector<StepNorms> decided_;
   std::vector<std::unique_ptr<ChunkRounds>> chunks_;

@@ -30,8 +30,9 @@ class QuorumRoundsTest : public ::testing::Test {
     relay_.SetSink([this](const Arrival& arrival) { arrived_.push_back(arrival.member); });
     arrivals_.emplace(Arrival{"job", Generation{1}, plan_->id, {}, {}}, relay_);
     arrivals_->SetChunks(1);
-    rounds_.emplace(*plan_, ChunkId{0}, Generation{1}, std::make_shared<Roster>(roster_), clock_,
-                    nullptr, 0, std::make_shared<GradientAlerts>(), &*arrivals_);
+    current_.Set(std::make_shared<Roster>(roster_));
+    rounds_.emplace(*plan_, ChunkId{0}, Generation{1}, current_, clock_, nullptr, 0,
+                    std::make_shared<GradientAlerts>(), &*arrivals_);
   }
   void Push(uint32_t member, uint64_t round, double value) {
     rounds_->Push(PushOf(member, round), PayloadOf(BytesOf<double>({value})), sinks_[member]);
@@ -47,7 +48,8 @@ class QuorumRoundsTest : public ::testing::Test {
   template <typename Change>
   void Tell(Change change) {
     change(roster_);
-    rounds_->SetRoster(std::make_shared<Roster>(roster_));
+    current_.Set(std::make_shared<Roster>(roster_));
+    rounds_->UseRoster();
   }
   void End(uint32_t member, uint64_t last_round) {
     Tell([&](Roster& roster) {
@@ -71,6 +73,7 @@ class QuorumRoundsTest : public ::testing::Test {
   FakeClock clock_;
   std::optional<GroupPlan> plan_;
   Roster roster_;
+  CurrentRoster current_{nullptr};
   ArrivalRelay relay_;
   std::vector<MemberId> arrived_;
   std::optional<Arrivals> arrivals_;
