@@ -128,9 +128,9 @@ class Verdict {
             life->told_to_stop && (exit == testing::ExitCode(143) || EndedBeforeMain(*life));
         if (stopped && !life->found_no_servers) continue;
         // With a quorum, a worker that is too far behind joins again, unless the job is over by
-        // then.
-        const bool excused =
-            IsDisturbed(worker) ? stopped || IsTooLate(exit) : has_quorum() && IsTooLate(exit);
+        // then: it is told so, or finds no servers until the driver stops it.
+        const bool may_be_late = IsDisturbed(worker) || has_quorum();
+        const bool excused = may_be_late && (stopped || IsTooLate(exit));
         all_excused = all_excused && excused;
         others.push_back(absl::StrCat("worker ", worker, " ended with ", Described(exit), ":\n",
                                       life->process->output()));
