@@ -5,16 +5,16 @@
 namespace syncgrads::server {
 
 void ControlThreads::Handle(MessageWeight weight, std::function<void()> handle) {
-  ++waiting_;
-  SerialThread& thread = weight == MessageWeight::kLight          ? light_
-                         : weight == MessageWeight::kRegistration ? registrations_
-                                                                  : large_;
-  thread.Run([this, handle = std::move(handle)] {
+  Kind& kind = Of(weight);
+  ++kind.waiting;
+  kind.thread.Run([&kind, handle = std::move(handle)] {
     handle();
-    --waiting_;
+    --kind.waiting;
   });
 }
 
-void ControlThreads::End(std::function<void()> end) { light_.Run(std::move(end)); }
+void ControlThreads::End(std::function<void()> end) {
+  Of(MessageWeight::kLight).thread.Run(std::move(end));
+}
 
 }  // namespace syncgrads::server

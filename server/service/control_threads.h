@@ -6,6 +6,7 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_CONTROL_THREADS_H_
 #define SYNCGRADS_SERVER_SERVICE_CONTROL_THREADS_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -31,12 +32,17 @@ class ControlThreads {
   // has waited until the stream's last message was handled.
   void End(std::function<void()> end);
 
-  // The number of messages that wait for the threads or are being handled there.
-  size_t waiting() const { return waiting_; }
+  // The number of messages of a kind that wait for its thread or are being handled there.
+  size_t waiting(MessageWeight weight) const { return kinds_[static_cast<size_t>(weight)].waiting; }
 
  private:
-  std::atomic<size_t> waiting_{0};
-  SerialThread light_, registrations_, large_;
+  struct Kind {
+    std::atomic<size_t> waiting{0};
+    SerialThread thread;
+  };
+  Kind& Of(MessageWeight weight) { return kinds_[static_cast<size_t>(weight)]; }
+
+  std::array<Kind, 3> kinds_;
 };
 
 }  // namespace syncgrads::server

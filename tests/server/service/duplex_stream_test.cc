@@ -351,7 +351,8 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   const auto client = Open();
   client->Write({});
   client->Write(LargePush());
-  EXPECT_TRUE(syncgrads::testing::WaitUntil([&] { return threads_.waiting() == 2; }));
+  EXPECT_TRUE(
+      syncgrads::testing::WaitUntil([&] { return threads_.waiting(MessageWeight::kLarge) == 2; }));
   ServersEnd()->FinishAfterSending({grpc::StatusCode::ABORTED, "evicted"});
   go_on.Notify();
   ExpectStatus(client->Finish(), grpc::StatusCode::ABORTED, {"evicted"});
