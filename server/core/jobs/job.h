@@ -21,9 +21,9 @@
 //
 // Lock order: `change_mutex_`, then the coordinator's lock (on server 0), then `mutex_`, the lock
 // of PresenceTable or a chunk's lock. Of these three, no two are held together.
-// - `change_mutex_` is held for a whole change. Meanwhile chunks may be constructed or visited, small
-//   rounds that this completes are closed, answers are sent, and sinks of ToCoordinator may be
-//   called.
+// - `change_mutex_` is held for a whole change. Meanwhile chunks may be constructed or visited,
+//   small rounds that this completes are closed, answers are sent, and sinks of ToCoordinator may
+//   be called.
 // - `mutex_` is held only to read or replace members.
 
 #ifndef SYNCGRADS_SERVER_CORE_JOBS_JOB_H_
