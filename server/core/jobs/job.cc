@@ -29,7 +29,8 @@ Job::Job(std::string name, std::string token, Generation generation, ServerIndex
       closers_(closers),
       state_(state),
       to_coordinator_(to_coordinator),
-      presences_(clock) {}
+      presences_(clock),
+      explained_drop_(clock) {}
 
 size_t Job::MemberCount() const {
   const std::shared_ptr<const Roster> roster = this->roster();
@@ -264,12 +265,7 @@ std::vector<RoundWait> Job::Explain(std::optional<GroupId> only) const {
 }
 
 std::shared_ptr<const std::vector<RoundWait>> Job::ExplainDrop() {
-  const absl::Time begin = clock_.Now();
-  if (begin < explained_until_) return explained_;
-  explained_ = std::make_shared<std::vector<RoundWait>>(Explain(std::nullopt));
-  const absl::Time end = clock_.Now();
-  explained_until_ = end + 9 * (end - begin);
-  return explained_;
+  return explained_drop_.Get([this] { return Explain(std::nullopt); });
 }
 
 std::vector<RoundWait> Job::ExplainWithin(ExplainBudget& budget,

@@ -55,6 +55,7 @@
 #include "server/core/closing/closers.h"
 #include "server/core/closing/payload.h"
 #include "server/core/jobs/group_results.h"
+#include "server/core/jobs/paced.h"
 #include "server/core/jobs/presence.h"
 #include "server/core/jobs/presence_table.h"
 #include "server/core/jobs/served_group.h"
@@ -179,8 +180,7 @@ class Job {
   // first. ExplainBudget limits their number and the cost.
   std::vector<RoundWait> Explain(std::optional<GroupId> group) const;
   // What Explain returns for all groups, or has returned shortly before: if many members are
-  // dropped one after the other, looking the rounds up takes at most a tenth of the time. One
-  // caller at a time.
+  // dropped one after the other, looking the rounds up takes at most a tenth of the time.
   std::shared_ptr<const std::vector<RoundWait>> ExplainDrop();
   // The open rounds that have waited for `threshold` or longer; as many as Explain. Chunks of
   // groups without a waiting push add nothing to the cost. One caller at a time.
@@ -250,9 +250,8 @@ class Job {
   const std::shared_ptr<CurrentRoster> roster_ =
       std::make_shared<CurrentRoster>(std::make_shared<Roster>());
 
-  // Used by ExplainDrop only: what it has returned last, and until when it does so again.
-  std::shared_ptr<const std::vector<RoundWait>> explained_;
-  absl::Time explained_until_ = absl::InfinitePast();
+  // What ExplainDrop returns.
+  Paced<std::vector<RoundWait>> explained_drop_;
 
   mutable Mutex mutex_;
   // Held during a whole change of the roster, so that all groups receive changes in the same order.

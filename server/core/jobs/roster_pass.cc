@@ -5,7 +5,8 @@
 namespace syncgrads::server {
 
 std::optional<size_t> RosterPass::Visit(absl::Span<const std::unique_ptr<ServedChunk>> chunks,
-                                        size_t first, absl::FunctionRef<void(ServedChunk&)> close) {
+                                        size_t first,
+                                        absl::FunctionRef<void(ServedChunk&, CloseWork)> finish) {
   if (first == 0) {
     // From here on, another change needs another pass.
     state_.exchange(State::kRunning);
@@ -16,7 +17,7 @@ std::optional<size_t> RosterPass::Visit(absl::Span<const std::unique_ptr<ServedC
   for (size_t c = first; c < end; ++c) {
     if (chunks[c] == nullptr) continue;
     if (!chunks[c]->HasPushes() && c != first_here_) continue;
-    if (chunks[c]->TakeRoster()) close(*chunks[c]);
+    finish(*chunks[c], chunks[c]->TakeRoster());
   }
   if (end < chunks.size()) return end;
   State running = State::kRunning;

@@ -35,14 +35,14 @@ class RosterPass {
   // The roster has been changed. If it returns true, the caller has Visit called with 0.
   [[nodiscard]] bool Begin() { return state_.exchange(State::kDue) == State::kIdle; }
 
-  // Looks at a part of the chunks, from the one with index `first` on. Calls `close` for each chunk
-  // in which the roster may have completed a round. Returns the index with which Visit is to be
-  // called next; nullopt if the pass has ended. Null chunks are passed over.
+  // Looks at a part of the chunks, from the one with index `first` on. Calls `finish` for each
+  // chunk that the roster was passed to, with the work that is left. Returns the index with which
+  // Visit is to be called next; nullopt if the pass has ended. Null chunks are passed over.
   //
   // The group's first chunk is always passed the roster, because it counts contributors for the
   // group.
   std::optional<size_t> Visit(absl::Span<const std::unique_ptr<ServedChunk>> chunks, size_t first,
-                              absl::FunctionRef<void(ServedChunk&)> close);
+                              absl::FunctionRef<void(ServedChunk&, CloseWork)> finish);
 
  private:
   enum class State : uint8_t { kIdle, kDue, kRunning };

@@ -17,10 +17,8 @@
 namespace syncgrads::server {
 namespace {
 
-// Up to this size, closing a round takes less time than waking another thread for it
-// (docs/performance.md). A short first chunk (GroupSpec::first_chunk_bytes), which workers wait
-// for, is smaller.
-constexpr size_t kMostBytesAtOnce = 256 << 10;
+// To look at fewer chunks takes no longer than a millisecond or two.
+constexpr size_t kVeryManyChunks = 10'000;
 
 }  // namespace
 
@@ -31,7 +29,8 @@ ServedGroup::ServedGroup(const Dependencies& dependencies, std::shared_ptr<const
       plan_(std::move(plan)),
       results_key_(results_key),
       results_(std::move(results)),
-      roster_(std::move(roster)) {
+      roster_(std::move(roster)),
+      chunks_progress_(dependencies.clock) {
   const ToCoordinator* const to_coordinator = dependencies_.to_coordinator;
   if (to_coordinator != nullptr && std::holds_alternative<Quorum>(plan_->spec.policy)) {
     arrivals_ = std::make_unique<Arrivals>(
@@ -111,27 +110,18 @@ absl::StatusOr<ServedChunk*> ServedGroup::Route(const PushHeader& header,
 absl::Status ServedGroup::Push(const PushHeader& header, Payload payload,
                                const std::shared_ptr<AnswerSink>& sink) {
   SYNCGRADS_ASSIGN_OR_RETURN(ServedChunk* const chunk, Route(header, payload));
-  if (!UsesClosers(*chunk)) {
-    chunk->Push(header, std::move(payload), sink);
-  } else if (chunk->Seat(header, std::move(payload), sink)) {
-    HandOn(*chunk);
-  }
+  Finish(*chunk, chunk->Seat(header, std::move(payload), sink));
   return absl::OkStatus();
 }
 
-bool ServedGroup::UsesClosers(const ServedChunk& chunk) const {
-  // The chunk's size decides, not that of a payload, which may be encoded or empty.
-  return dependencies_.closers != nullptr && chunk.result_bytes() > kMostBytesAtOnce;
-}
-
-void ServedGroup::Close(ServedChunk& chunk) {
-  if (!UsesClosers(chunk)) return chunk.Close();
-  HandOn(chunk);
-}
-
-void ServedGroup::HandOn(ServedChunk& chunk) {
-  dependencies_.closers->Run(dependencies_.job,
-                             [self = shared_from_this(), &chunk] { chunk.Close(); });
+void ServedGroup::Finish(ServedChunk& chunk, CloseWork work) {
+  if (dependencies_.closers == nullptr) return chunk.Finish(work);
+  // At most one round is closed here. The next one, if it is complete by then, takes its turn.
+  if (work == CloseWork::kLittle) work = chunk.Close();
+  if (work == CloseWork::kNone) return;
+  dependencies_.closers->Run(dependencies_.job, [self = shared_from_this(), &chunk] {
+    self->Finish(chunk, chunk.Close());
+  });
 }
 
 void ServedGroup::TakeRoster() {
@@ -141,7 +131,8 @@ void ServedGroup::TakeRoster() {
 void ServedGroup::PassRoster(size_t first) {
   const auto visit = [self = shared_from_this(), first] {
     const std::optional<size_t> next = self->pass_.Visit(
-        self->chunks_, first, [&self](ServedChunk& chunk) { self->Close(chunk); });
+        self->chunks_, first,
+        [&self](ServedChunk& chunk, CloseWork work) { self->Finish(chunk, work); });
     if (next.has_value()) self->PassRoster(*next);
   };
   if (dependencies_.closers == nullptr) return visit();
@@ -150,13 +141,13 @@ void ServedGroup::PassRoster(size_t first) {
 
 void ServedGroup::Fix(const QuorumSet& set) {
   for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
-    if (chunk != nullptr && chunk->Fix(set.round, set.members)) Close(*chunk);
+    if (chunk != nullptr) Finish(*chunk, chunk->Fix(set.round, set.members));
   }
 }
 
 void ServedGroup::SetNorms(const StepNorms& norms) {
   for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
-    if (chunk != nullptr && chunk->SetNorms(norms)) Close(*chunk);
+    if (chunk != nullptr) Finish(*chunk, chunk->SetNorms(norms));
   }
 }
 
@@ -170,7 +161,7 @@ Round ServedGroup::Hold() {
 
 void ServedGroup::EndHold() {
   for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
-    if (chunk != nullptr && chunk->EndHold()) Close(*chunk);
+    if (chunk != nullptr) Finish(*chunk, chunk->EndHold());
   }
 }
 
@@ -221,21 +212,31 @@ std::vector<ReducedChunk> ServedGroup::Reduced() const {
   return all;
 }
 
-GroupProgress ServedGroup::Progress() const {
-  const absl::Time now = dependencies_.clock.Now();
-  GroupProgress progress{plan_->id, plan_->spec.name, 0, Round{~uint64_t{0}}};
+ServedGroup::ChunksProgress ServedGroup::LookAtChunks() const {
+  ChunksProgress all;
   for (const std::unique_ptr<ServedChunk>& chunk : chunks_) {
     if (chunk == nullptr) continue;
-    ++progress.chunks;
-    progress.open = std::min(progress.open, chunk->open_round());
-    progress.late_contributions =
-        std::max(progress.late_contributions, chunk->late_contributions());
+    ++all.chunks;
+    all.open = std::min(all.open, chunk->open_round());
+    all.late_contributions = std::max(all.late_contributions, chunk->late_contributions());
     const absl::Time since = chunk->waiting_since();
     if (since == absl::InfiniteFuture()) continue;
-    ++progress.open_chunks;
-    progress.oldest_open = std::max(progress.oldest_open, now - since);
+    ++all.open_chunks;
+    all.oldest_since = std::min(all.oldest_since, since);
   }
-  if (progress.chunks == 0) progress.open = FirstRound(plan_->spec.rule);
+  if (all.chunks == 0) all.open = FirstRound(plan_->spec.rule);
+  return all;
+}
+
+GroupProgress ServedGroup::Progress() const {
+  const ChunksProgress all = chunks_.size() < kVeryManyChunks
+                                 ? LookAtChunks()
+                                 : *chunks_progress_.Get([this] { return LookAtChunks(); });
+  GroupProgress progress{plan_->id, plan_->spec.name, all.chunks, all.open};
+  progress.late_contributions = all.late_contributions;
+  progress.open_chunks = all.open_chunks;
+  const absl::Time now = dependencies_.clock.Now();
+  progress.oldest_open = std::max(absl::ZeroDuration(), now - all.oldest_since);
   progress.rounds_closed = counts_.rounds_closed();
   if (progress.rounds_closed > 0) {
     progress.since_last_round = std::max(absl::ZeroDuration(), now - counts_.last_closed());

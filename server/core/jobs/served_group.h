@@ -22,6 +22,7 @@
 #include "server/core/closing/closers.h"
 #include "server/core/closing/payload.h"
 #include "server/core/jobs/group_results.h"
+#include "server/core/jobs/paced.h"
 #include "server/core/jobs/presence_table.h"
 #include "server/core/jobs/roster_pass.h"
 #include "server/core/jobs/round_waits.h"
@@ -67,11 +68,12 @@ struct GroupProgress {
 // Always owned by a shared_ptr. A Job makes it, and shares it with the closures that close its
 // large rounds: it may outlive the Job.
 //
-// Its members, but for `pass_`, are not changed after construction; chunks, arrivals and waits have
-// their own locks, and it takes no lock itself. Thread-safe. The Job calls it without its `mutex_`.
-// The thread that applies changes (see job.h) constructs it and calls TakeRoster and EndHold, all
-// with the job's `change_mutex_` held, and Fix, SetNorms and Hold. These methods and Push close the
-// rounds that they complete: answers are sent, and sinks of ToCoordinator may be called.
+// Its members, but for `pass_` and `chunks_progress_`, are not changed after construction; chunks,
+// arrivals and waits have their own locks, and it takes no lock itself. Thread-safe. The Job calls
+// it without its `mutex_`. The thread that applies changes (see job.h) constructs it and calls
+// TakeRoster and EndHold, all with the job's `change_mutex_` held, and Fix, SetNorms and Hold.
+// These methods and Push close the rounds that they complete: answers are sent, and sinks of
+// ToCoordinator may be called.
 class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
  public:
   // What the groups of one job have in common. `clock`, `closers` and `to_coordinator` must outlive
@@ -142,7 +144,9 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   std::vector<Arrival> NewestArrivals() const;
   // The chunks whose open rounds wait for norms.
   std::vector<ReducedChunk> Reduced() const;
-  // With the policy Sync, or a quorum, takes no chunk's lock.
+  // With the policy Sync, or a quorum, takes no chunk's lock. Of a group with very many chunks,
+  // what it returns of the chunks may be a few seconds old, so that looking at them takes at most a
+  // tenth of the time.
   GroupProgress Progress() const;
   // The most bytes that the group takes on this server with `members` members: its results, and one
   // contribution of each member to each chunk.
@@ -162,11 +166,18 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   std::unique_ptr<ServedChunk> MakeChunk(ChunkId chunk, size_t position) const;
   // Returns the chunk that a push is for. Errors: see Push.
   absl::StatusOr<ServedChunk*> Route(const PushHeader& header, const Payload& payload) const;
-  // True if the chunk is so large that its rounds are closed on a thread of the closers.
-  bool UsesClosers(const ServedChunk& chunk) const;
-  // Closes the chunk's round; on a thread of the closers if the chunk is large.
-  void Close(ServedChunk& chunk);
-  void HandOn(ServedChunk& chunk);
+  // What all chunks on this server have done together.
+  struct ChunksProgress {
+    uint32_t chunks = 0;
+    Round open{~uint64_t{0}};
+    uint64_t late_contributions = 0;
+    uint32_t open_chunks = 0;
+    // The time at which the oldest open round began.
+    absl::Time oldest_since = absl::InfiniteFuture();
+  };
+  ChunksProgress LookAtChunks() const;
+  // Does the work that a function of the chunk has left; on a thread of the closers if it is much.
+  void Finish(ServedChunk& chunk, CloseWork work);
   // Passes the roster to the chunks from index `first` on, on a thread of the closers.
   void PassRoster(size_t first);
 
@@ -185,6 +196,8 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   // Outlives the chunks, which report to it.
   GroupWaits waits_;
   GroupCounts counts_;
+  // Used if there are very many chunks.
+  mutable Paced<ChunksProgress> chunks_progress_;
   // Indexed by chunk. Null for the chunks of other servers; all are null if `results_` is an error.
   std::vector<std::unique_ptr<ServedChunk>> chunks_;
 };

@@ -15,6 +15,11 @@ class AnswerSinks : public AnswerSink {
     });
     sinks_.push_back(sink);
   }
+  void AddAll(const AnswerSinks& others) {
+    for (const std::weak_ptr<AnswerSink>& other : others.sinks_) {
+      if (const auto held = other.lock()) Add(held);
+    }
+  }
   void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
     for (const std::weak_ptr<AnswerSink>& sink : sinks_) {
       if (const auto held = sink.lock()) held->Send(result, with_payload);
@@ -36,7 +41,11 @@ std::shared_ptr<AnswerSink> AlsoTo(std::shared_ptr<AnswerSink> earlier,
     sinks = std::make_shared<AnswerSinks>();
     sinks->Add(earlier);
   }
-  sinks->Add(later);
+  if (const auto several = std::dynamic_pointer_cast<AnswerSinks>(later)) {
+    sinks->AddAll(*several);
+  } else {
+    sinks->Add(later);
+  }
   return sinks;
 }
 

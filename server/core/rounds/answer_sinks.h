@@ -9,9 +9,9 @@
 
 namespace syncgrads::server {
 
-// Returns a sink that sends each answer once to every sink of `earlier`, which may be null, and to
-// `later`. It may change `earlier` and return it, so the caller holds the lock that protects
-// `earlier`.
+// Returns a sink that sends each answer once to every sink of `earlier`, which may be null, and of
+// `later`. Both may be sinks that AlsoTo has returned. It may change `earlier` and return it, so
+// the caller holds the lock that protects `earlier`.
 //
 // When a worker's stream breaks, the worker retries its push on a new stream. The server may read
 // the push from the old stream after the retry, so the order of arrival does not show which stream

@@ -8,6 +8,7 @@
 #include "common/planted_bug.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
+#include "server/core/rounds/computing.h"
 
 namespace syncgrads::server {
 
@@ -42,83 +43,119 @@ ChunkRounds::ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation genera
 
 ChunkRounds::Turn::Turn(ChunkRounds& chunk, AnswerOutbox& outbox) : chunk_(chunk) {
   chunk.mutex_.Lock();
+  if (chunk.computing_) return;
   // Before the roster is read; see HasPushes.
   chunk.SetHasPushes(true);
   chunk.TakeRosterLocked(outbox);
 }
 
 ChunkRounds::Turn::~Turn() {
-  chunk_.roster_.reset();
-  chunk_.ShowWaitLocked();
-  chunk_.SetHasPushes(!chunk_.seats_.empty() || chunk_.reduced_.exists());
+  if (!chunk_.computing_) {
+    chunk_.roster_.reset();
+    chunk_.ShowWaitLocked();
+    chunk_.SetHasPushes(!chunk_.seats_.empty() || chunk_.reduced_.exists());
+  }
   chunk_.mutex_.Unlock();
 }
 
-bool ChunkRounds::Seat(const PushHeader& header, Payload payload,
-                       std::shared_ptr<AnswerSink> sink) {
+void ChunkRounds::Send(Outbox& outbox) {
+  outbox.answers.Send();
+  if (listener_ != nullptr) {
+    for (const auto& [round, member] : outbox.seated) listener_->Seated(round, member);
+  }
+  if (report_reduced_ == nullptr) return;
+  for (ReducedChunk& reduced : outbox.reduced) report_reduced_(std::move(reduced));
+}
+
+CloseWork ChunkRounds::Seat(const PushHeader& header, Payload payload,
+                            std::shared_ptr<AnswerSink> sink) {
   AnswerOutbox outbox;
-  Pushed pushed;
-  bool can_close = false;
+  Pushed pushed = Pushed::kAnswered;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox);
-    pushed = PushLocked(header, std::move(payload), std::move(sink), outbox);
-    // The open round may have waited for this request of a follower.
-    can_close = pushed != Pushed::kAnswered && CanCloseLocked();
+    if (computing_) {
+      const absl::Status queued = queued_.Add(header, std::move(payload), sink);
+      if (!queued.ok()) outbox.Add(std::move(sink), answer_.Refusal(header.round, queued));
+    } else {
+      pushed = PushLocked(header, std::move(payload), std::move(sink), outbox);
+      // The open round may have waited for this request of a follower.
+      if (pushed != Pushed::kAnswered) work = WorkLocked();
+    }
   }
   outbox.Send();
   if (pushed == Pushed::kSeated && listener_ != nullptr) {
     listener_->Seated(header.round, header.member);
   }
-  return can_close;
+  return work;
 }
 
-void ChunkRounds::Close() {
+CloseWork ChunkRounds::Close() {
   Outbox outbox;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox.answers);
-    TryCloseLocked(outbox);
+    if (!computing_ && CanCloseLocked()) {
+      CloseLocked(outbox);
+      TakeQueuedLocked(outbox);
+      work = WorkLocked();
+    }
   }
-  outbox.answers.Send();
-  if (report_reduced_ == nullptr) return;
-  for (ReducedChunk& reduced : outbox.reduced) report_reduced_(std::move(reduced));
+  Send(outbox);
+  return work;
 }
 
-bool ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
+void ChunkRounds::TakeQueuedLocked(Outbox& outbox) {
+  TakeRosterLocked(outbox.answers);
+  if (queued_norms_.has_value()) reduced_.SetNorms(*std::exchange(queued_norms_, std::nullopt));
+  for (QueuedPushes::Push& push : queued_.Take()) {
+    const Pushed pushed =
+        PushLocked(push.header, std::move(push.payload), std::move(push.sink), outbox.answers);
+    if (pushed != Pushed::kSeated) continue;
+    outbox.seated.emplace_back(push.header.round, push.header.member);
+  }
+}
+
+CloseWork ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
   AnswerOutbox outbox;
-  bool can_close = false;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox);
     if (round >= open_) {
       policy_->Fix(round, members);
-      can_close = CanCloseLocked();
+      if (!computing_) work = WorkLocked();
     }
   }
   outbox.Send();
-  return can_close;
+  return work;
 }
 
-bool ChunkRounds::SetNorms(const StepNorms& norms) {
+CloseWork ChunkRounds::SetNorms(const StepNorms& norms) {
   MutexLock lock(mutex_);
-  if (norms.round < open_) return false;
+  if (norms.round < open_) return CloseWork::kNone;
+  if (computing_) {
+    queued_norms_ = norms;
+    return CloseWork::kNone;
+  }
   reduced_.SetNorms(norms);
-  return reduced_.HasNorms();
+  return reduced_.HasNorms() ? WorkOf(/*contributions=*/1) : CloseWork::kNone;
 }
 
 std::optional<ReducedChunk> ChunkRounds::Reduced() const {
   MutexLock lock(mutex_);
-  if (!reduced_.exists()) return std::nullopt;
+  if (computing_ || !reduced_.exists()) return std::nullopt;
   return reduced_.Report();
 }
 
-bool ChunkRounds::TakeRoster() {
+CloseWork ChunkRounds::TakeRoster() {
   AnswerOutbox outbox;
-  bool can_close = false;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox);
-    can_close = CanCloseLocked();
+    if (!computing_) work = WorkLocked();
   }
   outbox.Send();
-  return can_close;
+  return work;
 }
 
 void ChunkRounds::TakeRosterLocked(AnswerOutbox& outbox) {
@@ -147,20 +184,21 @@ void ChunkRounds::TakeRosterLocked(AnswerOutbox& outbox) {
 
 Round ChunkRounds::Hold() {
   MutexLock lock(mutex_);
-  held_from_ = seats_.empty() && !reduced_.exists() ? open_ : Next(open_);
+  // A round whose result is being computed has contributions.
+  held_from_ = !computing_ && seats_.empty() && !reduced_.exists() ? open_ : Next(open_);
   return *held_from_;
 }
 
-bool ChunkRounds::EndHold() {
+CloseWork ChunkRounds::EndHold() {
   AnswerOutbox outbox;
-  bool can_close = false;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox);
     held_from_.reset();
-    can_close = CanCloseLocked();
+    if (!computing_) work = WorkLocked();
   }
   outbox.Send();
-  return can_close;
+  return work;
 }
 
 void ChunkRounds::ShowWaitLocked() {
@@ -177,6 +215,7 @@ std::optional<ChunkWait> ChunkRounds::Explain() const {
   MutexLock lock(mutex_);
   std::optional<ChunkWait> wait = WaitLocked();
   if (!wait.has_value() || wait->reduced) return wait;
+  // The lock has been held since WaitLocked, so no result is being computed, and `roster_` is null.
   roster_ = current_roster_.Get().roster;
   wait->missing = MissingLocked();
   roster_.reset();
@@ -184,6 +223,7 @@ std::optional<ChunkWait> ChunkRounds::Explain() const {
 }
 
 std::optional<ChunkWait> ChunkRounds::WaitLocked() const {
+  if (computing_) return std::nullopt;
   if (reduced_.exists()) return ChunkWait{open_, seats_.since(), {}, /*reduced=*/true};
   if (seats_.empty()) return std::nullopt;
   return ChunkWait{open_, seats_.since(), {}};
@@ -316,10 +356,13 @@ bool ChunkRounds::CanCloseLocked() const {
   return policy_->MayClose(ViewLocked()) && kept_.Behind(open_, *roster_).empty();
 }
 
-void ChunkRounds::TryCloseLocked(Outbox& outbox) {
-  if (!CanCloseLocked()) return;
-  // Searches for waiting rounds skip this chunk from now on, so they do not wait for the lock
-  // during the arithmetic.
+CloseWork ChunkRounds::WorkLocked() const {
+  if (!CanCloseLocked()) return CloseWork::kNone;
+  return WorkOf(reduced_.exists() ? 1 : seats_.taken().size());
+}
+
+void ChunkRounds::CloseLocked(Outbox& outbox) {
+  // Nobody has to wait for this round any more.
   SetWaitingSince(absl::InfiniteFuture());
   if (reduced_.exists()) return UseNormsLocked(outbox);
   const bool exists = policy_->HasContributors(ViewLocked());
@@ -368,19 +411,29 @@ absl::StatusOr<WrittenResult> ChunkRounds::WriteLocked(AnswerOutbox& outbox) {
       std::holds_alternative<Optimizer>(plan_.spec.rule) && !NeedsNorms(plan_.spec);
   const TraceSpan span(updates ? kTraceUpdate : kTraceReduce, TraceArgsLocked());
   const Epoch& epoch = EpochLocked();
+  const Slot* const previous = kept_.newest_slot();
   std::vector<Seated> contributions = CountedLocked();
-  absl::StatusOr<WrittenResult> written = writer_.Write(epoch, contributions, kept_.newest_slot());
-  if (!written.ok() || written->closed.finite || TakesNonFinite(plan_.spec)) return written;
-  for (MemberId member : seats_.SetAsideNonFinite(open_, epoch, contributions, *alerts_, outbox)) {
-    counter().NonFinite(member);
+  absl::StatusOr<WrittenResult> written = absl::UnknownError("");
+  std::vector<MemberId> not_finite;
+  {
+    const Computing computing(mutex_, computing_);
+    written = writer_.Write(epoch, contributions, previous);
+    if (!written.ok() || written->closed.finite || TakesNonFinite(plan_.spec)) return written;
+    not_finite = seats_.SetAsideNonFinite(open_, epoch, contributions, *alerts_, outbox);
   }
+  for (MemberId member : not_finite) counter().NonFinite(member);
   contributions = CountedLocked();
-  SYNCGRADS_RETURN_IF_ERROR(writer_.WriteAgain(contributions, kept_.newest_slot(), *written));
+  const Computing computing(mutex_, computing_);
+  SYNCGRADS_RETURN_IF_ERROR(writer_.WriteAgain(contributions, previous, *written));
   return written;
 }
 
 void ChunkRounds::ReduceLocked(WrittenResult averaged, Outbox& outbox) {
-  reduced_.Begin(open_, std::move(averaged), *kept_.newest_slot());
+  const Slot& previous = *kept_.newest_slot();
+  {
+    const Computing computing(mutex_, computing_);
+    reduced_.Begin(open_, std::move(averaged), previous);
+  }
   outbox.reduced.push_back(reduced_.Report());
   // After a restart of this server, the norms may be received before the round is reduced.
   if (reduced_.HasNorms()) UseNormsLocked(outbox);
@@ -388,7 +441,12 @@ void ChunkRounds::ReduceLocked(WrittenResult averaged, Outbox& outbox) {
 
 void ChunkRounds::UseNormsLocked(Outbox& outbox) {
   const TraceSpan span(kTraceUpdate, TraceArgsLocked());
-  std::optional<WrittenResult> written = reduced_.UseNorms(*kept_.newest_slot());
+  const Slot& previous = *kept_.newest_slot();
+  std::optional<WrittenResult> written;
+  {
+    const Computing computing(mutex_, computing_);
+    written = reduced_.UseNorms(previous);
+  }
   if (!written.has_value()) {
     outbox.reduced.push_back(reduced_.Report());
     return;
@@ -401,7 +459,11 @@ void ChunkRounds::UseNormsLocked(Outbox& outbox) {
 
 void ChunkRounds::KeepLocked(WrittenResult written, AnswerOutbox& outbox) {
   // Publish before anything is sent: a restart must not lose a result that a member has.
-  RoundRecord record = writer_.PublishResult(open_, written);
+  RoundRecord record;
+  {
+    const Computing computing(mutex_, computing_);
+    record = writer_.PublishResult(open_, written);
+  }
   seats_.AnswerLeftOut(record, written.slot, outbox);
   std::shared_ptr<const RoundResult> result =
       answer_.Result(record, std::move(written.slot), open_);

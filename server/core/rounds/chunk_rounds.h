@@ -36,18 +36,18 @@
 // matter when TakeRoster is called, and a chunk without seats does not need the call. The group's
 // policy decides what keeps a round open and whose contributions count; see round_policy.h.
 //
-// Thread-safe: `mutex_` protects the state and is held while a round is closed, arithmetic
-// included. After it is released, answers are sent, and the listener and `report_reduced` are
-// called.
+// Thread-safe: `mutex_` protects the state. It is released while a result is computed; see
+// `computing_`. Nobody waits for the arithmetic: pushes and norms that arrive meanwhile are queued,
+// and the thread that computes takes them afterwards. Without the lock, answers are sent, and the
+// listener and `report_reduced` are called.
 //
 // Lock order: `mutex_` comes after the `change_mutex_` of the Job. The locks of CurrentRoster,
 // SlotPool, SlotSource and GradientAlerts come after `mutex_`; those classes call nothing back.
-// open_round() takes no lock: on server 0, the coordinator calls it with its lock held, and must
-// not wait for the arithmetic of a round.
+// open_round() takes no lock: on server 0, the coordinator calls it with its lock held.
 //
 // Threads:
 // - Seat: gRPC threads that read data streams.
-// - Close: a thread of Closers. A small chunk is closed on the thread that completed the round.
+// - Close: a thread of Closers. A small round is closed on the thread that completed it.
 // - Fix, SetNorms, Hold, EndHold: the plan thread (see jobs.h).
 // - TakeRoster: the plan thread or a thread of Closers.
 // - The const functions: any thread.
@@ -61,6 +61,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -80,6 +81,7 @@
 #include "server/core/rounds/gradient_alerts.h"
 #include "server/core/rounds/kept_results.h"
 #include "server/core/rounds/late_contributions.h"
+#include "server/core/rounds/queued_pushes.h"
 #include "server/core/rounds/reduced_round.h"
 #include "server/core/rounds/result_writer.h"
 #include "server/core/rounds/round_policy.h"
@@ -90,8 +92,8 @@
 
 namespace syncgrads::server {
 
-// Receives each seat that is taken. Thread-safe. Called on the thread that called Seat, without
-// locks of the chunk.
+// Receives each seat that is taken. Thread-safe. Called on the thread that called Seat, or on one
+// that has computed a result meanwhile, without locks of the chunk.
 class SeatListener {
  public:
   virtual ~SeatListener() = default;
@@ -105,8 +107,8 @@ class ChunkRounds : public ServedChunk {
   // Results are stored in `source`, where the chunk has this `position`; if `source` is null, in
   // memory of the process. If a previous process has left closed rounds in `source`, the newest
   // ones are kept and the round after them is open. `alerts` receives warnings about NaNs and
-  // infinities; it is called with this object's lock held. `report_reduced` receives rounds that
-  // wait for norms; it is called without locks of this object, and may be null.
+  // infinities; it may be called with this object's lock held. `report_reduced` receives rounds
+  // that wait for norms; it is called without locks of this object, and may be null.
   ChunkRounds(const GroupPlan& plan, ChunkId chunk, Generation generation,
               const CurrentRoster& roster, const Clock& clock,
               std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
@@ -131,17 +133,20 @@ class ChunkRounds : public ServedChunk {
   //                       the round was closed without it
   //   ResourceExhausted, Unavailable
   //                       there is no slot for the result: see SlotPool::Acquire
-  [[nodiscard]] bool Seat(const PushHeader& header, Payload payload,
-                          std::shared_ptr<AnswerSink> sink) override;
-  // Closes the open round if nothing keeps it open; otherwise does nothing.
-  void Close() override;
-  [[nodiscard]] bool Fix(Round round, const std::vector<MemberId>& members) override;
-  [[nodiscard]] bool SetNorms(const StepNorms& norms) override;
+  //   Unavailable         a push of the member to another round is queued: see QueuedPushes
+  [[nodiscard]] CloseWork Seat(const PushHeader& header, Payload payload,
+                               std::shared_ptr<AnswerSink> sink) override;
+  // Closes the open round if nothing keeps it open, and no other thread is closing it; otherwise
+  // does nothing.
+  [[nodiscard]] CloseWork Close() override;
+  [[nodiscard]] CloseWork Fix(Round round, const std::vector<MemberId>& members) override;
+  [[nodiscard]] CloseWork SetNorms(const StepNorms& norms) override;
+  // Nullopt also while a result is computed: it will be reported.
   std::optional<ReducedChunk> Reduced() const override;
-  bool TakeRoster() override;
+  [[nodiscard]] CloseWork TakeRoster() override;
   Round Hold() override;
-  bool EndHold() override;
-  // What the open round waits for; nullopt if it has no seat.
+  [[nodiscard]] CloseWork EndHold() override;
+  // What the open round waits for; nullopt if it has no seat, or if its result is being computed.
   std::optional<ChunkWait> Explain() const override;
   std::optional<ChunkWait> ExplainBriefly() const override;
   std::shared_ptr<const RoundResult> Kept(Round round) const override;
@@ -150,7 +155,9 @@ class ChunkRounds : public ServedChunk {
   size_t result_bytes() const override { return plan_.layout.chunk(id_).bytes(); }
 
  private:
-  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over.
+  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over. If another
+  // thread is computing a result, it holds the lock and does nothing else: the function looks at
+  // `computing_` first, and leaves the rest to that thread.
   class ABSL_SCOPED_LOCKABLE Turn {
    public:
     // Refusals of seats that the roster excludes are added to `outbox`.
@@ -162,9 +169,10 @@ class ChunkRounds : public ServedChunk {
    private:
     ChunkRounds& chunk_;
   };
-  // The messages to send once `mutex_` has been released: a closing round may also report sums.
+  // What to send and report once `mutex_` has been released.
   struct Outbox {
     AnswerOutbox answers;
+    std::vector<std::pair<Round, MemberId>> seated;
     std::vector<ReducedChunk> reduced;
   };
   enum class Pushed {
@@ -173,7 +181,12 @@ class ChunkRounds : public ServedChunk {
     kRequested,  // its round has closed, and it was answered
   };
 
+  void Send(Outbox& outbox);
   void TakeRosterLocked(AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is left to do if the open round can be closed.
+  CloseWork WorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what other threads have left while a result was computed.
+  void TakeQueuedLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Pushed PushLocked(const PushHeader& header, Payload&& payload, std::shared_ptr<AnswerSink>&& sink,
                     AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns OK if a contribution of `member`, made in epoch `made_in`, may have a seat in the open
@@ -199,7 +212,8 @@ class ChunkRounds : public ServedChunk {
   // True if the open round has a contribution and nothing blocks it (policy, hold,
   // followers, norms).
   bool CanCloseLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TryCloseLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Closes the open round. Requires CanCloseLocked().
+  void CloseLocked(Outbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The contributions that have a seat and count, in rank order.
   std::vector<Seated> CountedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Settles the pushes of the seated members. Contributions that do not count are late.
@@ -239,6 +253,13 @@ class ChunkRounds : public ServedChunk {
   std::atomic<uint64_t> open_round_;
 
   mutable Mutex mutex_;
+  // True while a thread that is closing the open round has released `mutex_`. It then uses the
+  // seats, `writer_`, `reduced_`, the newest slot of `kept_`, `roster_` and `open_`; other threads
+  // do not change them, and do not read the first three.
+  bool computing_ ABSL_GUARDED_BY(mutex_) = false;
+  QueuedPushes queued_ ABSL_GUARDED_BY(mutex_);
+  // The newest norms that were received while a result was computed.
+  std::optional<StepNorms> queued_norms_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<RoundPolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
   // The newest roster, while a Turn holds the lock. Otherwise null, so that no chunk keeps an
   // earlier roster in memory.

@@ -11,7 +11,7 @@
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/core/rounds/answer_sinks.h"
-#include "server/core/rounds/non_finite.h"
+#include "server/core/rounds/computing.h"
 #include "server/state/slot_record.h"
 
 namespace syncgrads::server {
@@ -56,59 +56,78 @@ ChunkVersions::ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation ge
 
 ChunkVersions::Turn::Turn(ChunkVersions& chunk) : chunk_(chunk) {
   chunk.mutex_.Lock();
+  if (chunk.computing_) return;
   // Before the roster is read; see HasPushes.
   chunk.SetHasPushes(true);
   chunk.TakeRosterLocked();
 }
 
 ChunkVersions::Turn::~Turn() {
-  chunk_.ShowWaitLocked();
-  chunk_.SetHasPushes(!chunk_.waiting_.empty() || !chunk_.pending_.empty());
-  chunk_.roster_.reset();
+  if (!chunk_.computing_) {
+    chunk_.ShowWaitLocked();
+    chunk_.SetHasPushes(!chunk_.waiting_.empty() || !chunk_.pending_.empty());
+    chunk_.roster_.reset();
+  }
   chunk_.mutex_.Unlock();
 }
 
-bool ChunkVersions::Seat(const PushHeader& header, Payload payload,
-                         std::shared_ptr<AnswerSink> sink) {
-  std::shared_ptr<const RoundResult> answer;
-  bool with_payload = false;
+CloseWork ChunkVersions::Seat(const PushHeader& header, Payload payload,
+                              std::shared_ptr<AnswerSink> sink) {
+  AnswerOutbox outbox;
+  CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this);
-    const absl::Status valid = CheckPushLocked(header);
-    Waiting push{header.round,        sink, header.without_result, header.skip, clock_.Now(),
-                 header.absent_spans, {}};
-    const auto waiting = waiting_.find(header.member);
-    if (!valid.ok()) {
-      answer = answer_.Refusal(header.round, valid);
-    } else if (waiting != waiting_.end() && header.round < waiting->second.clock) {
-      // A retry that was delayed on a broken stream. The member has pushed a later clock since, so
-      // it has received this answer before.
-      answer = AnswerLocked(header.member, push);
-      with_payload = !header.without_result;
-    } else {
-      if (waiting != waiting_.end() && header.round == waiting->second.clock) {
-        push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
-      }
-      waiting_[header.member] = std::move(push);
-      const bool queued =
-          std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {
-            return pending.member == header.member && pending.clock >= header.round;
-          });
-      const bool is_new = header.round == Round{0} ? newest_ == nullptr
-                                                   : header.round > ClockOfLocked(header.member);
-      if (!header.skip && is_new && !queued) {
-        pending_.push_back(
-            {header.member, header.round,
-             Contribution{false, 1.0, header.absent_spans, std::move(payload), header.codec}});
-      } else if (header.skip) {
-        AdvanceClockLocked(header.member, header.round);
-      }
-      counter().Contributed(header.member, header.round);
+    if (computing_) {
+      const absl::Status queued = queued_.Add(header, std::move(payload), sink);
+      if (!queued.ok()) outbox.Add(std::move(sink), answer_.Refusal(header.round, queued));
+    } else if (PushLocked(header, std::move(payload), std::move(sink), outbox)) {
+      work = WorkLocked();
     }
   }
-  if (answer == nullptr) return true;
-  sink->Send(std::move(answer), with_payload);
-  return false;
+  outbox.Send();
+  return work;
+}
+
+bool ChunkVersions::PushLocked(const PushHeader& header, Payload&& payload,
+                               std::shared_ptr<AnswerSink>&& sink, AnswerOutbox& outbox) {
+  if (const absl::Status valid = CheckPushLocked(header); !valid.ok()) {
+    outbox.Add(std::move(sink), answer_.Refusal(header.round, valid));
+    return false;
+  }
+  Waiting push{header.round,
+               std::move(sink),
+               header.without_result,
+               header.skip,
+               clock_.Now(),
+               header.absent_spans,
+               {}};
+  const auto waiting = waiting_.find(header.member);
+  if (waiting != waiting_.end() && header.round < waiting->second.clock) {
+    // A retry that was delayed on a broken stream. The member has pushed a later clock since, so
+    // it has received this answer before.
+    std::shared_ptr<const RoundResult> answer = AnswerLocked(header.member, push);
+    outbox.Add(std::move(push.sink), std::move(answer), !header.without_result);
+    return false;
+  }
+  if (waiting != waiting_.end() && header.round == waiting->second.clock) {
+    push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
+  }
+  waiting_[header.member] = std::move(push);
+  const bool queued =
+      std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {
+        return pending.member == header.member && pending.clock >= header.round;
+      });
+  const bool is_new =
+      header.round == Round{0} ? newest_ == nullptr : header.round > ClockOfLocked(header.member);
+  if (!header.skip && is_new && !queued) {
+    pending_.push_back(
+        {header.member, header.round,
+         Contribution{false, 1.0, header.absent_spans, std::move(payload), header.codec}});
+  } else if (header.skip) {
+    AdvanceClockLocked(header.member, header.round);
+  }
+  counter().Contributed(header.member, header.round);
+  return true;
 }
 
 absl::Status ChunkVersions::CheckPushLocked(const PushHeader& header) const {
@@ -125,18 +144,33 @@ absl::Status ChunkVersions::CheckPushLocked(const PushHeader& header) const {
       " of group \"", plan_.spec.name, "\", but ended its data before it"));
 }
 
-void ChunkVersions::Close() {
-  AnswerOutbox outbox;
-  {
-    Turn turn(*this);
-    AdvanceLocked(outbox);
-  }
-  outbox.Send();
+CloseWork ChunkVersions::WorkLocked() const {
+  if (waiting_.empty() && pending_.empty()) return CloseWork::kNone;
+  return WorkOf(pending_.size());
 }
 
-bool ChunkVersions::TakeRoster() {
+CloseWork ChunkVersions::Close() {
+  AnswerOutbox outbox;
+  CloseWork work = CloseWork::kNone;
+  {
+    Turn turn(*this);
+    if (!computing_) {
+      AdvanceLocked(outbox);
+      TakeRosterLocked();
+      for (QueuedPushes::Push& push : queued_.Take()) {
+        const bool waits =
+            PushLocked(push.header, std::move(push.payload), std::move(push.sink), outbox);
+        if (waits) work = WorkLocked();
+      }
+    }
+  }
+  outbox.Send();
+  return work;
+}
+
+CloseWork ChunkVersions::TakeRoster() {
   Turn turn(*this);
-  return !waiting_.empty() || !pending_.empty();
+  return computing_ ? CloseWork::kNone : WorkLocked();
 }
 
 void ChunkVersions::TakeRosterLocked() {
@@ -218,15 +252,14 @@ absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
   // If two members push initial parameters, or if that push is retried, only the first one counts.
   if (pending.clock == Round{0} && !is_first) return absl::OkStatus();
   ForgetClocksLocked();
-  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<Slot> slot,
-                             pool_.Acquire(chunk_.bytes(), clocks_.size() + 1));
-  Closed closed;
-  if (is_first) {
-    const Seated seated[] = {{0, &pending.contribution}};
-    closed = CloseInitial(chunk_, seated, *slot);
-  } else {
-    SYNCGRADS_ASSIGN_OR_RETURN(closed, UpdateLocked(pending, *slot));
+  const size_t clocks = clocks_.size() + 1;
+  absl::StatusOr<std::shared_ptr<Slot>> acquired = absl::UnknownError("");
+  {
+    const Computing computing(mutex_, computing_);
+    acquired = pool_.Acquire(chunk_.bytes(), clocks);
   }
+  SYNCGRADS_ASSIGN_OR_RETURN(std::shared_ptr<Slot> slot, std::move(acquired));
+  SYNCGRADS_ASSIGN_OR_RETURN(Closed closed, WriteLocked(pending, *slot));
   if (closed.value_bytes == 0) {
     return absl::FailedPreconditionError(absl::StrCat("the initial parameters of chunk ",
                                                       ToNumber(id_), " of group \"",
@@ -250,6 +283,7 @@ absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
           absl::StrCat("a version of group \"", plan_.spec.name, "\" has the clocks of ",
                        record.clocks.size(), " members, and its record has no room for them"));
     }
+    const Computing computing(mutex_, computing_);
     Publish(record, *slot);
   }
   record_ = std::move(record);
@@ -258,19 +292,36 @@ absl::Status ChunkVersions::ApplyLocked(Pending& pending) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Closed> ChunkVersions::WriteLocked(Pending& pending, Slot& slot) {
+  const Seated seated[] = {{0, &pending.contribution}};
+  if (newest_ == nullptr) {
+    const Computing computing(mutex_, computing_);
+    return CloseInitial(chunk_, seated, slot);
+  }
+  return UpdateLocked(pending, slot);
+}
+
 absl::StatusOr<Closed> ChunkVersions::UpdateLocked(Pending& pending, Slot& slot) {
   const EpochRate rate = RateLocked(pending.member);
   const ScheduledOptimizer scaled = OptimizerOf(plan_.spec, rate);
   const Seated seated[] = {{0, &pending.contribution}};
   const bool check_finite = !TakesNonFinite(plan_.spec);
-  Closed closed = CloseUpdate(chunk_, scaled, seated, *newest_, slot, check_finite);
-  if (closed.finite) return closed;
-  SYNCGRADS_RETURN_IF_ERROR(SetAsideNonFiniteLocked(pending));
-  return CloseUpdate(chunk_, scaled, seated, *newest_, slot);
+  const Slot& newest = *newest_;
+  Closed closed;
+  std::vector<NonFinite> not_finite;
+  {
+    const Computing computing(mutex_, computing_);
+    closed = CloseUpdate(chunk_, scaled, seated, newest, slot, check_finite);
+    if (closed.finite) return closed;
+    not_finite = FindNonFinite(chunk_, pending.contribution);
+  }
+  SYNCGRADS_RETURN_IF_ERROR(SetAsideNonFiniteLocked(pending, not_finite));
+  const Computing computing(mutex_, computing_);
+  return CloseUpdate(chunk_, scaled, seated, newest, slot);
 }
 
-absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending) {
-  const std::vector<NonFinite> found = FindNonFinite(chunk_, pending.contribution);
+absl::Status ChunkVersions::SetAsideNonFiniteLocked(Pending& pending,
+                                                    absl::Span<const NonFinite> found) {
   if (found.empty()) return absl::OkStatus();
   const std::string worker = roster_->NameOf(pending.member);
   const std::string first = ToString(plan_, chunk_, pending.clock, worker, found[0]);
@@ -380,25 +431,25 @@ void ChunkVersions::ShowWaitLocked() {
 
 std::optional<ChunkWait> ChunkVersions::ExplainBriefly() const {
   MutexLock lock(mutex_);
-  roster_ = current_roster_.Get().roster;
+  if (!computing_) roster_ = current_roster_.Get().roster;
   std::optional<ChunkWait> wait;
   if (const auto* const oldest = OldestWaitingLocked(); oldest != nullptr) {
     wait = ChunkWait{oldest->second.clock, oldest->second.since, {}};
   }
-  roster_.reset();
+  if (!computing_) roster_.reset();
   return wait;
 }
 
 std::optional<ChunkWait> ChunkVersions::Explain() const {
   MutexLock lock(mutex_);
-  roster_ = current_roster_.Get().roster;
+  if (!computing_) roster_ = current_roster_.Get().roster;
   std::optional<ChunkWait> wait;
   if (const auto* const oldest = OldestWaitingLocked(); oldest != nullptr) {
     const auto& [member, push] = *oldest;
     wait = ChunkWait{push.clock, push.since,
                      newest_ == nullptr ? BehindLocked(Round{1}) : AwaitedLocked(member, push)};
   }
-  roster_.reset();
+  if (!computing_) roster_.reset();
   return wait;
 }
 

@@ -16,8 +16,9 @@
 // A follower, which has ended its data and still requests results, is answered when all members
 // have ended, with the last version. Its later pushes are answered with OutOfRange.
 //
-// Thread-safe: `mutex_` protects the state and is held while contributions are applied. Answers are
-// sent after it is released.
+// Thread-safe: `mutex_` protects the state. It is released while a contribution is applied; see
+// `computing_`. Nobody waits for the arithmetic: pushes that arrive meanwhile are queued, and the
+// thread that computes takes them afterwards. Answers are sent without the lock.
 //
 // Lock order: `mutex_` comes after the `change_mutex_` of the Job and, on server 0, after the
 // coordinator's lock, which is held for open_round(). The locks of CurrentRoster, SlotPool,
@@ -25,8 +26,8 @@
 //
 // Threads:
 // - Seat: gRPC threads that read data streams.
-// - Close: a thread of Closers. A small chunk is closed on the thread that called Seat, TakeRoster
-//   or EndHold.
+// - Close: a thread of Closers. A few small contributions are applied on the thread that called
+//   Seat, TakeRoster or EndHold.
 // - TakeRoster: the plan thread (see jobs.h) or a thread of Closers. EndHold: the plan thread.
 // - The const functions: any thread.
 
@@ -40,6 +41,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/group.h"
 #include "common/mutex.h"
@@ -51,6 +53,8 @@
 #include "server/core/rounds/answer_outbox.h"
 #include "server/core/rounds/chunk_answers.h"
 #include "server/core/rounds/gradient_alerts.h"
+#include "server/core/rounds/non_finite.h"
+#include "server/core/rounds/queued_pushes.h"
 #include "server/core/rounds/result_writer.h"
 #include "server/core/rounds/round_result.h"
 #include "server/core/rounds/served_chunk.h"
@@ -64,8 +68,8 @@ class ChunkVersions : public ServedChunk {
   // this object.
   // Versions are stored in `source`, where the chunk has this `position`; if `source` is null, in
   // memory of the process. If a previous process has left a version in `source`, the chunk
-  // continues with it. `alerts` receives warnings about NaNs and infinities; it is called with this
-  // object's lock held.
+  // continues with it. `alerts` receives warnings about NaNs and infinities; it may be called with
+  // this object's lock held.
   ChunkVersions(const GroupPlan& plan, ChunkId chunk, Generation generation,
                 const CurrentRoster& roster, const Clock& clock,
                 std::shared_ptr<SlotSource> source = nullptr, size_t position = 0,
@@ -84,14 +88,16 @@ class ChunkVersions : public ServedChunk {
   //                       it counts as a skip
   //   ResourceExhausted, Unavailable
   //                       there is no slot for a version: see SlotPool::Acquire
-  [[nodiscard]] bool Seat(const PushHeader& header, Payload payload,
-                          std::shared_ptr<AnswerSink> sink) override;
-  void Close() override;
+  //   Unavailable         a push of the member with another clock is queued: see QueuedPushes
+  [[nodiscard]] CloseWork Seat(const PushHeader& header, Payload payload,
+                               std::shared_ptr<AnswerSink> sink) override;
+  // Applies the contributions, unless another thread is applying them.
+  [[nodiscard]] CloseWork Close() override;
 
-  bool TakeRoster() override;
+  [[nodiscard]] CloseWork TakeRoster() override;
   // An epoch may begin at any push, so nothing has to be held.
   Round Hold() override { return Round{1}; }
-  bool EndHold() override { return TakeRoster(); }
+  [[nodiscard]] CloseWork EndHold() override { return TakeRoster(); }
   std::optional<ChunkWait> Explain() const override;
   std::optional<ChunkWait> ExplainBriefly() const override;
   // The next clock of the slowest member that has data; 0 before the initial parameters.
@@ -99,7 +105,9 @@ class ChunkVersions : public ServedChunk {
   size_t result_bytes() const override { return chunk_.bytes(); }
 
  private:
-  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over.
+  // Holds `mutex_`. Meanwhile the chunk has the newest roster, which it has taken over. If another
+  // thread is applying a contribution, it holds the lock and does nothing else: the function looks
+  // at `computing_` first, and leaves the rest to that thread.
   class ABSL_SCOPED_LOCKABLE Turn {
    public:
     explicit Turn(ChunkVersions& chunk) ABSL_EXCLUSIVE_LOCK_FUNCTION(chunk.mutex_);
@@ -128,6 +136,11 @@ class ChunkVersions : public ServedChunk {
     Contribution contribution;
   };
 
+  // Returns false if the push has been answered.
+  bool PushLocked(const PushHeader& header, Payload&& payload, std::shared_ptr<AnswerSink>&& sink,
+                  AnswerOutbox& outbox) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is left to do if a push waits or a contribution is to be applied.
+  CloseWork WorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckPushLocked(const PushHeader& header) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies all pending contributions, and answers every push that has nothing to wait for.
@@ -135,13 +148,18 @@ class ChunkVersions : public ServedChunk {
   // Returns true if there are no parameters and every member waits for the initial ones.
   bool NobodySendsInitialLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ApplyLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes the next version to a slot: the initial parameters, or the newest version with the
+  // contribution applied.
+  absl::StatusOr<Closed> WriteLocked(Pending& pending, Slot& slot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Applies the contribution to the newest version and writes the next version to `slot`. Refuses
   // or leaves out what is not finite (see SetAsideNonFiniteLocked).
   absl::StatusOr<Closed> UpdateLocked(Pending& pending, Slot& slot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Looks for spans that are not finite, and removes them from the contribution. Returns
-  // InvalidArgument if the group refuses such a contribution; it then counts as a skip.
-  absl::Status SetAsideNonFiniteLocked(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes the spans that are not finite from the contribution. Returns InvalidArgument if the
+  // group refuses such a contribution; it then counts as a skip.
+  absl::Status SetAsideNonFiniteLocked(Pending& pending, absl::Span<const NonFinite> found)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeRosterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the records of members that have gone, but for their clocks.
   void ForgetGoneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -179,6 +197,10 @@ class ChunkVersions : public ServedChunk {
   const std::shared_ptr<GradientAlerts> alerts_;
 
   mutable Mutex mutex_;
+  // True while a thread that applies a contribution has released `mutex_`. It then uses `pool_`,
+  // `newest_` and `roster_`; other threads do not change the last two.
+  bool computing_ ABSL_GUARDED_BY(mutex_) = false;
+  QueuedPushes queued_ ABSL_GUARDED_BY(mutex_);
   SlotPool pool_;
   // The newest roster, while a function that needs it holds the lock. Otherwise null, so that no
   // chunk keeps an earlier roster in memory.

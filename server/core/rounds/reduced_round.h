@@ -24,7 +24,7 @@ namespace syncgrads::server {
 // One object serves all rounds of a chunk, one after the other. It also keeps the newest norms,
 // which after a restart of this server may be received before their round is reduced.
 //
-// Not thread-safe; protected by ChunkRounds::mutex_.
+// Not thread-safe; protected by ChunkRounds::mutex_ and ChunkRounds::computing_.
 class ReducedRound {
  public:
   // `plan` must outlive this object. `chunk` is one of the plan's.

@@ -47,7 +47,8 @@ struct WrittenResult {
   bool averaged_only = false;
 };
 
-// Not thread-safe; protected by ChunkRounds::mutex_. The lock of its SlotPool comes after that one.
+// Not thread-safe; protected by ChunkRounds::mutex_ and ChunkRounds::computing_. The lock of its
+// SlotPool comes after the former.
 class ResultWriter {
  public:
   // `plan` must outlive this object. `chunk` is one of the plan's. `kept` is the number of results

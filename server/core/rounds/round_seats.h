@@ -33,7 +33,7 @@ namespace syncgrads::server {
 // Seats are keyed by member, not by rank, because the epoch of a round may change while the round
 // is held. Every seat is removed together with its answer, which is added to an AnswerOutbox.
 //
-// Not thread-safe; protected by ChunkRounds::mutex_.
+// Not thread-safe; protected by ChunkRounds::mutex_ and ChunkRounds::computing_.
 class RoundSeats {
  public:
   // A seat that is taken.

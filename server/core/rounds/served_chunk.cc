@@ -4,6 +4,25 @@
 #include "common/planted_bug.h"
 
 namespace syncgrads::server {
+namespace {
+
+// Up to these sizes of a result, and of all contributions, closing a round takes less time than
+// waking another thread for it, or not much more (docs/performance.md). A short first chunk
+// (GroupSpec::first_chunk_bytes), which workers wait for, is smaller.
+constexpr size_t kLittleResult = 256 << 10;
+constexpr size_t kLittleContributions = 4 << 20;
+// To send an answer takes about as long as to read this many bytes.
+constexpr size_t kBytesOfAnswer = 4 << 10;
+
+}  // namespace
+
+CloseWork ServedChunk::WorkOf(size_t contributions) const {
+  // The size of the result counts, not that of a payload, which may be encoded or empty.
+  const size_t bytes = result_bytes();
+  const bool is_little =
+      bytes <= kLittleResult && contributions * (bytes + kBytesOfAnswer) <= kLittleContributions;
+  return is_little ? CloseWork::kLittle : CloseWork::kMuch;
+}
 
 absl::Status CheckSender(const Roster& roster, GroupId group, const PushHeader& header) {
   const Roster::Entry* sender = roster.Find(header.member);

@@ -37,10 +37,19 @@ struct ChunkWait {
   bool reduced = false;
 };
 
+// What a change of a chunk leaves to its caller. A call of Close may leave another one: while it
+// computed a result, pushes may have arrived that complete the next round.
+enum class CloseWork {
+  kNone,    // nothing
+  kLittle,  // a call of Close, on any thread
+  kMuch,    // a call of Close that takes longer than waking another thread for it
+};
+
 // A ServedGroup owns its chunks. ChunkRounds and ChunkVersions, which implement this interface,
 // describe threads and locks.
 //
-// Thread-safe.
+// Thread-safe. No function but Close waits for the arithmetic of a result: while another thread
+// computes one, a push is queued, and the thread seats it afterwards.
 class ServedChunk {
  public:
   virtual ~ServedChunk() = default;
@@ -48,32 +57,34 @@ class ServedChunk {
   // Seats a contribution, or answers it at once; closes the round if it is complete. The header has
   // passed CheckPush.
   void Push(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink> sink) {
-    if (Seat(header, std::move(payload), std::move(sink))) Close();
+    Finish(Seat(header, std::move(payload), std::move(sink)));
   }
-  // Seats a contribution, or answers it at once. The header has passed CheckPush. If it returns
-  // true, the caller calls Close, on any thread.
-  [[nodiscard]] virtual bool Seat(const PushHeader& header, Payload payload,
-                                  std::shared_ptr<AnswerSink> sink) = 0;
-  // Closes the open round if it is complete; otherwise does nothing.
-  virtual void Close() = 0;
+  // Seats a contribution, answers it at once, or queues it. The header has passed CheckPush.
+  [[nodiscard]] virtual CloseWork Seat(const PushHeader& header, Payload payload,
+                                       std::shared_ptr<AnswerSink> sink) = 0;
+  // Closes the open round if it is complete, and no other thread is closing it; otherwise does
+  // nothing.
+  [[nodiscard]] virtual CloseWork Close() = 0;
+  // Does the work that another function has left, on this thread.
+  void Finish(CloseWork work) {
+    while (work != CloseWork::kNone) work = Close();
+  }
 
-  // The coordinator has fixed whose contributions to a round count. If it returns true, the caller
-  // calls Close, on any thread.
-  [[nodiscard]] virtual bool Fix(Round, const std::vector<MemberId>&) { return false; }
-  // The coordinator has sent the norms that a round closes with. If it returns true, the caller
-  // calls Close, on any thread.
-  [[nodiscard]] virtual bool SetNorms(const StepNorms&) { return false; }
+  // The coordinator has fixed whose contributions to a round count.
+  [[nodiscard]] virtual CloseWork Fix(Round, const std::vector<MemberId>&) {
+    return CloseWork::kNone;
+  }
+  // The coordinator has sent the norms that a round closes with.
+  [[nodiscard]] virtual CloseWork SetNorms(const StepNorms&) { return CloseWork::kNone; }
   // What was reported to the coordinator about the open round, without the job's name; nullopt if
   // the round does not wait for norms.
   virtual std::optional<ReducedChunk> Reduced() const { return std::nullopt; }
   // The job's roster has changed. Closes the round if that completes it.
-  void UseRoster() {
-    if (TakeRoster()) Close();
-  }
-  // The job's roster has changed: takes it over, and refuses the pushes that it excludes. If it
-  // returns true, the caller calls Close, on any thread. It is only needed if HasPushes() returns
-  // true. The other functions take over the newest roster themselves, before anything else.
-  [[nodiscard]] virtual bool TakeRoster() = 0;
+  void UseRoster() { Finish(TakeRoster()); }
+  // The job's roster has changed: takes it over, and refuses the pushes that it excludes. It is
+  // only needed if HasPushes() returns true. The other functions take over the newest roster
+  // themselves, before anything else; Close does so again once a result has been computed.
+  [[nodiscard]] virtual CloseWork TakeRoster() = 0;
   // Returns false if no push waits and no round is reduced. Then a change of the roster neither
   // completes nor refuses anything. Takes no lock. If a push is seated by an earlier roster than
   // the newest one, HasPushes() has returned true since before that roster was replaced.
@@ -82,20 +93,16 @@ class ServedChunk {
   // Freezes the rounds without a contribution: until EndHold, none of them is closed. Returns the
   // oldest of them.
   virtual Round Hold() = 0;
-  void Release() {
-    if (EndHold()) Close();
-  }
-  // Ends Hold, and takes over the newest roster. If it returns true, the caller calls Close, on any
-  // thread.
-  [[nodiscard]] virtual bool EndHold() = 0;
+  void Release() { Finish(EndHold()); }
+  // Ends Hold, and takes over the newest roster.
+  [[nodiscard]] virtual CloseWork EndHold() = 0;
 
   // What the oldest waiting push waits for; nullopt if no push waits.
   virtual std::optional<ChunkWait> Explain() const = 0;
   // Explain without `missing`. Looks at the pushes that wait, and at no other member.
   virtual std::optional<ChunkWait> ExplainBriefly() const = 0;
   // The time at which the oldest waiting push began to wait; InfiniteFuture if none waits. Takes no
-  // lock. ChunkRounds also returns InfiniteFuture while it computes a result, so that a reader does
-  // not wait for the lock that Explain takes.
+  // lock. ChunkRounds also returns InfiniteFuture while it computes a result.
   absl::Time waiting_since() const {
     const int64_t since = waiting_since_.load(std::memory_order_relaxed);
     return since == kNobodyWaits ? absl::InfiniteFuture() : absl::FromUnixNanos(since);
@@ -112,7 +119,7 @@ class ServedChunk {
   // The result of a closed round; null if it is not kept. The result's slot is not written again
   // while the result is held.
   virtual std::shared_ptr<const RoundResult> Kept(Round) const { return nullptr; }
-  // All rounds before this one have closed. ChunkRounds takes no lock for it.
+  // All rounds before this one have closed.
   virtual Round open_round() const = 0;
   // The number of contributions that arrived too late to count. Takes no lock.
   virtual uint64_t late_contributions() const { return 0; }
@@ -130,6 +137,9 @@ class ServedChunk {
   // Sets what HasPushes() returns. The caller holds the chunk's lock. A function that may seat a
   // push sets it to true before it reads the roster.
   void SetHasPushes(bool has_pushes) { has_pushes_.store(has_pushes, std::memory_order_relaxed); }
+
+  // The work of a Close with this number of contributions.
+  CloseWork WorkOf(size_t contributions) const;
 
   // The caller holds the chunk's lock.
   ChunkCounter& counter() { return counter_; }

@@ -21,22 +21,24 @@ class FakeChunk : public ServedChunk {
  public:
   explicit FakeChunk(bool has_pushes) { SetHasPushes(has_pushes); }
 
-  bool TakeRoster() override {
+  CloseWork TakeRoster() override {
     ++visits;
     if (on_visit) std::exchange(on_visit, nullptr)();
-    return can_close;
+    return left;
   }
-  bool Seat(const PushHeader&, Payload, std::shared_ptr<AnswerSink>) override { return false; }
-  void Close() override {}
+  CloseWork Seat(const PushHeader&, Payload, std::shared_ptr<AnswerSink>) override {
+    return CloseWork::kNone;
+  }
+  CloseWork Close() override { return CloseWork::kNone; }
   Round Hold() override { return Round{1}; }
-  bool EndHold() override { return false; }
+  CloseWork EndHold() override { return CloseWork::kNone; }
   std::optional<ChunkWait> Explain() const override { return std::nullopt; }
   std::optional<ChunkWait> ExplainBriefly() const override { return std::nullopt; }
   Round open_round() const override { return Round{1}; }
   size_t result_bytes() const override { return 8; }
 
   int visits = 0;
-  bool can_close = false;
+  CloseWork left = CloseWork::kNone;
   std::function<void()> on_visit;
 };
 
@@ -54,7 +56,9 @@ class RosterPassTest : public testing::Test {
   int Visit() {
     int parts = 0;
     for (std::optional<size_t> next = 0; next.has_value(); ++parts) {
-      next = pass_.Visit(chunks_, *next, [this](ServedChunk& chunk) { closed_.push_back(&chunk); });
+      next = pass_.Visit(chunks_, *next, [this](ServedChunk& chunk, CloseWork work) {
+        if (work != CloseWork::kNone) closed_.push_back(&chunk);
+      });
     }
     return parts;
   }
@@ -84,7 +88,7 @@ TEST_F(RosterPassTest, OfTheChunksWithoutAPushItVisitsOnlyTheFirst) {
 
 TEST_F(RosterPassTest, ClosesTheChunksWhoseRoundTheRosterCompletes) {
   Make(5, {2, 3});
-  chunk(3).can_close = true;
+  chunk(3).left = CloseWork::kMuch;
   ASSERT_TRUE(pass_.Begin());
   Visit();
   EXPECT_THAT(closed_, ElementsAre(&chunk(3)));
@@ -114,11 +118,11 @@ TEST_F(RosterPassTest, APartLooksAtALimitedNumberOfChunks) {
   const size_t part = RosterPass::kChunksOfPart;
   Make(2 * part + 1, {0, part, 2 * part});
   ASSERT_TRUE(pass_.Begin());
-  const auto close = [](ServedChunk&) {};
-  EXPECT_EQ(pass_.Visit(chunks_, 0, close), part);
+  const auto finish = [](ServedChunk&, CloseWork) {};
+  EXPECT_EQ(pass_.Visit(chunks_, 0, finish), part);
   EXPECT_EQ(Visits(), 1u);
-  EXPECT_EQ(pass_.Visit(chunks_, part, close), 2 * part);
-  EXPECT_EQ(pass_.Visit(chunks_, 2 * part, close), std::nullopt);
+  EXPECT_EQ(pass_.Visit(chunks_, part, finish), 2 * part);
+  EXPECT_EQ(pass_.Visit(chunks_, 2 * part, finish), std::nullopt);
   EXPECT_EQ(Visits(), 3u);
 }
 

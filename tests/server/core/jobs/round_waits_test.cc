@@ -29,11 +29,13 @@ class FakeChunk : public ServedChunk {
     SetWaitingSince(since);
   }
 
-  bool Seat(const PushHeader&, Payload, std::shared_ptr<AnswerSink>) override { return false; }
-  void Close() override {}
-  bool TakeRoster() override { return false; }
+  CloseWork Seat(const PushHeader&, Payload, std::shared_ptr<AnswerSink>) override {
+    return CloseWork::kNone;
+  }
+  CloseWork Close() override { return CloseWork::kNone; }
+  CloseWork TakeRoster() override { return CloseWork::kNone; }
   Round Hold() override { return wait_.round; }
-  bool EndHold() override { return false; }
+  CloseWork EndHold() override { return CloseWork::kNone; }
   std::optional<ChunkWait> Explain() const override {
     ++*looks_;
     return ChunkWait{wait_.round, wait_.since, *missing_};

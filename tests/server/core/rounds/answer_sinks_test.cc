@@ -28,6 +28,15 @@ TEST(AnswerSinksTest, EachSinkGetsAnAnswerOnce) {
   EXPECT_EQ(b->sent(), 1);
 }
 
+TEST(AnswerSinksTest, SeveralSinksMayBeAddedToOthers) {
+  const auto a = std::make_shared<CountingSink>(), b = std::make_shared<CountingSink>(),
+             c = std::make_shared<CountingSink>();
+  std::shared_ptr<AnswerSink> all = a;
+  all = AlsoTo(std::move(all), AlsoTo(b, c));
+  all->Send(nullptr, true);
+  for (const auto& sink : {a, b, c}) EXPECT_EQ(sink->sent(), 1);
+}
+
 TEST(AnswerSinksTest, OneSinkIsItself) {
   const auto a = std::make_shared<CountingSink>();
   EXPECT_EQ(AlsoTo(nullptr, a), a);

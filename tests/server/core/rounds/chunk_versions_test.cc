@@ -383,7 +383,8 @@ TEST_F(ChunkVersionsTest, MoreMembersAtOnceThanARecordHasRoomFor) {
 
 TEST_F(ChunkVersionsTest, WhatAMemberPushedBeforeItWasDroppedDoesNotBringItsClockBack) {
   Start(2, {});
-  ASSERT_TRUE(versions_->Seat(PushOf(1, 1), PayloadOf(BytesOf<double>({5})), sinks_[1]));
+  ASSERT_EQ(versions_->Seat(PushOf(1, 1), PayloadOf(BytesOf<double>({5})), sinks_[1]),
+            CloseWork::kLittle);
   Drop(1);  // applies the pending contribution
   Skip(0, 1);
   EXPECT_EQ(value(0), 95);

@@ -90,7 +90,7 @@ class Group {
   }
   void Tell(const StepNorms& norms) {
     for (const auto& chunk : chunks_) {
-      if (chunk->SetNorms(norms)) chunk->Close();
+      chunk->Finish(chunk->SetNorms(norms));
     }
   }
   const std::vector<StepNorms>& decided() const { return decided_; }
@@ -397,7 +397,7 @@ TEST_F(OpenStepTest, ARestartedServerUsesTheNormsThatWereTold) {
   group_.Restart(0);
   group_.PushTo(0, 0, 0, std::vector<float>(kElements, 1));
   group_.SkipTo(0, 1, 0);
-  EXPECT_FALSE(group_.chunk(0).SetNorms({GroupId{}, Round{1}, 1, 0.25, {}}));
+  EXPECT_EQ(group_.chunk(0).SetNorms({GroupId{}, Round{1}, 1, 0.25, {}}), CloseWork::kNone);
   for (uint32_t member : {0, 1}) group_.PushTo(0, member, 1, std::vector<float>(kElements, 2));
   EXPECT_THAT(group_.sink(0, 0).values<float>(), ElementsAre(0.5f, 0.5f, 0.5f));
 }
@@ -405,7 +405,7 @@ TEST_F(OpenStepTest, ARestartedServerUsesTheNormsThatWereTold) {
 TEST(NormRoundsOfTwoStagesTest, ARestartedServerUsesBothStagesAtOnce) {
   Group group(1, ModelSpec(Lamb{.learning_rate = 1, .weight_decay = 0}, 1));
   group.Push(0, 0, std::vector<float>(kElements, 1));
-  EXPECT_FALSE(group.chunk(0).SetNorms({GroupId{}, Round{1}, 1, 0.25, {0, 0, 2}}));
+  EXPECT_EQ(group.chunk(0).SetNorms({GroupId{}, Round{1}, 1, 0.25, {0, 0, 2}}), CloseWork::kNone);
   group.Push(0, 1, std::vector<float>(kElements, 2));
   std::vector<float> expected(kElements, 1);
   // The first update of Lamb has the size 1 for each element, up to epsilon.
@@ -450,7 +450,7 @@ TEST(NormRoundsOfAQuorumTest, WhoComesWhileARoundIsReducedIsLate) {
   for (uint32_t member : {0, 1}) group.Push(member, 0, std::vector<float>(kElements, 1));
   group.Push(0, 1, std::vector<float>(kElements, 2));
   EXPECT_THAT(group.told(), IsEmpty());
-  if (group.chunk(0).Fix(Round{1}, {MemberId{0}})) group.chunk(0).Close();
+  group.chunk(0).Finish(group.chunk(0).Fix(Round{1}, {MemberId{0}}));
   EXPECT_THAT(group.told(), SizeIs(1));
   group.Push(1, 1, std::vector<float>(kElements, 100));
   group.Exchange();

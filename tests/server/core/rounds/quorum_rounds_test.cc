@@ -43,7 +43,7 @@ class QuorumRoundsTest : public ::testing::Test {
   void Fix(uint64_t round, const std::vector<uint32_t>& members) {
     std::vector<MemberId> set;
     for (uint32_t member : members) set.push_back(MemberId{member});
-    if (rounds_->Fix(Round{round}, set)) rounds_->Close();
+    rounds_->Finish(rounds_->Fix(Round{round}, set));
   }
   template <typename Change>
   void Tell(Change change) {
