@@ -3,8 +3,10 @@
 #ifndef SYNCGRADS_SERVER_CORE_JOBS_PACED_H_
 #define SYNCGRADS_SERVER_CORE_JOBS_PACED_H_
 
+#include <algorithm>
 #include <memory>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -17,26 +19,29 @@ namespace syncgrads::server {
 template <typename T>
 class Paced {
  public:
+  static constexpr absl::Duration kLongest = absl::Seconds(9);
+
   // `clock` must outlive this object.
   explicit Paced(const Clock& clock) : clock_(clock) {}
 
-  // Returns what `compute` returns, or has returned shortly before: it is called so seldom that it
-  // takes at most a tenth of the time. Nobody waits for a call of another thread, except for the
-  // first one.
+  // Returns what `compute` returns, or has returned in the last kLongest: it is called so seldom
+  // that it takes at most a tenth of the time, unless it takes more than a second. Nobody waits for
+  // a call of another thread, except for the first one.
   std::shared_ptr<const T> Get(absl::FunctionRef<T()> compute) {
     MutexLock lock(mutex_);
     while (computing_ && value_ == nullptr) computed_.WaitUntil(mutex_, absl::InfiniteFuture());
     const absl::Time begin = clock_.Now();
     if (computing_ || begin < until_) return value_;
     std::shared_ptr<const T> value;
+    const absl::Cleanup notify = [this] { computed_.NotifyAll(); };
     {
       const Computing computing(mutex_, computing_);
       value = std::make_shared<T>(compute());
     }
     const absl::Time end = clock_.Now();
-    until_ = end + 9 * (end - begin);
+    // A thread may have waited for its processor.
+    until_ = end + std::min(9 * (end - begin), kLongest);
     value_ = value;
-    computed_.NotifyAll();
     return value;
   }
 

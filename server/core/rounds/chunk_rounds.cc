@@ -121,10 +121,9 @@ CloseWork ChunkRounds::Fix(Round round, const std::vector<MemberId>& members) {
   CloseWork work = CloseWork::kNone;
   {
     Turn turn(*this, outbox);
-    if (round >= open_) {
-      policy_->Fix(round, members);
-      if (!computing_) work = WorkLocked();
-    }
+    // The set of a round whose result is computed has been known before.
+    if (computing_ ? round > open_ : round >= open_) policy_->Fix(round, members);
+    if (!computing_) work = WorkLocked();
   }
   outbox.Send();
   return work;
@@ -138,7 +137,7 @@ CloseWork ChunkRounds::SetNorms(const StepNorms& norms) {
     return CloseWork::kNone;
   }
   reduced_.SetNorms(norms);
-  return reduced_.HasNorms() ? WorkOf(/*contributions=*/1) : CloseWork::kNone;
+  return reduced_.HasNorms() ? WorkOf(seats_.taken().size()) : CloseWork::kNone;
 }
 
 std::optional<ReducedChunk> ChunkRounds::Reduced() const {
@@ -358,7 +357,7 @@ bool ChunkRounds::CanCloseLocked() const {
 
 CloseWork ChunkRounds::WorkLocked() const {
   if (!CanCloseLocked()) return CloseWork::kNone;
-  return WorkOf(reduced_.exists() ? 1 : seats_.taken().size());
+  return WorkOf(seats_.taken().size());
 }
 
 void ChunkRounds::CloseLocked(Outbox& outbox) {

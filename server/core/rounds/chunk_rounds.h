@@ -133,7 +133,7 @@ class ChunkRounds : public ServedChunk {
   //                       the round was closed without it
   //   ResourceExhausted, Unavailable
   //                       there is no slot for the result: see SlotPool::Acquire
-  //   Unavailable         a push of the member to another round is queued: see QueuedPushes
+  //   Unavailable         another push of the member is queued: see QueuedPushes
   [[nodiscard]] CloseWork Seat(const PushHeader& header, Payload payload,
                                std::shared_ptr<AnswerSink> sink) override;
   // Closes the open round if nothing keeps it open, and no other thread is closing it; otherwise

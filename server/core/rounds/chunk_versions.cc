@@ -111,6 +111,7 @@ bool ChunkVersions::PushLocked(const PushHeader& header, Payload&& payload,
   }
   if (waiting != waiting_.end() && header.round == waiting->second.clock) {
     push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
+    push.left_out = std::move(waiting->second.left_out);
   }
   waiting_[header.member] = std::move(push);
   const bool queued =
@@ -146,7 +147,7 @@ absl::Status ChunkVersions::CheckPushLocked(const PushHeader& header) const {
 
 CloseWork ChunkVersions::WorkLocked() const {
   if (waiting_.empty() && pending_.empty()) return CloseWork::kNone;
-  return WorkOf(pending_.size());
+  return WorkOf(std::max(pending_.size(), waiting_.size()));
 }
 
 CloseWork ChunkVersions::Close() {
@@ -156,7 +157,6 @@ CloseWork ChunkVersions::Close() {
     Turn turn(*this);
     if (!computing_) {
       AdvanceLocked(outbox);
-      TakeRosterLocked();
       for (QueuedPushes::Push& push : queued_.Take()) {
         const bool waits =
             PushLocked(push.header, std::move(push.payload), std::move(push.sink), outbox);
@@ -215,6 +215,8 @@ void ChunkVersions::AdvanceLocked(AnswerOutbox& outbox) {
     if (waiting.empty()) continue;
     outbox.Add(std::move(waiting.mapped().sink), answer_.Refusal(pending.clock, applied));
   }
+  // A roster that has come meanwhile may end the wait for a member.
+  TakeRosterLocked();
   if (NobodySendsInitialLocked()) {
     const absl::Status error = absl::FailedPreconditionError(
         absl::StrCat("no member pushed the initial parameters of chunk ", ToNumber(id_),

@@ -88,7 +88,7 @@ class ChunkVersions : public ServedChunk {
   //                       it counts as a skip
   //   ResourceExhausted, Unavailable
   //                       there is no slot for a version: see SlotPool::Acquire
-  //   Unavailable         a push of the member with another clock is queued: see QueuedPushes
+  //   Unavailable         another push of the member is queued: see QueuedPushes
   [[nodiscard]] CloseWork Seat(const PushHeader& header, Payload payload,
                                std::shared_ptr<AnswerSink> sink) override;
   // Applies the contributions, unless another thread is applying them.

@@ -15,11 +15,14 @@ absl::Status QueuedPushes::Add(const PushHeader& header, Payload payload,
     return absl::OkStatus();
   }
   Push& earlier = pushes_[at->second];
-  if (earlier.header.round != header.round) {
-    return absl::UnavailableError(absl::StrCat("member ", ToNumber(header.member), " pushes round ",
-                                               ToNumber(header.round), ", but its push of round ",
-                                               ToNumber(earlier.header.round),
-                                               " waits until a result has been computed"));
+  const bool is_retry = earlier.header.round == header.round &&
+                        earlier.header.epoch == header.epoch &&
+                        earlier.header.incarnation == header.incarnation;
+  if (!is_retry) {
+    return absl::UnavailableError(absl::StrCat(
+        "member ", ToNumber(header.member), " pushes round ", ToNumber(header.round), " in epoch ",
+        header.epoch, ", but its push of round ", ToNumber(earlier.header.round), " in epoch ",
+        earlier.header.epoch, " waits until a result has been computed"));
   }
   earlier.sink = AlsoTo(std::move(earlier.sink), std::move(sink));
   return absl::OkStatus();

@@ -27,11 +27,11 @@ class QueuedPushes {
     std::shared_ptr<AnswerSink> sink;
   };
 
-  // Queues a push. If one of the same member and round is queued, this one is a retry: only `sink`
-  // is kept, beside the earlier one.
+  // Queues a push. If one of the same member and round, made in the same epoch, is queued, this one
+  // is a retry: only `sink` is kept, beside the earlier one.
   //
   // Errors:
-  //   Unavailable  a push of the member to another round is queued. `sink` is left to the caller
+  //   Unavailable  another push of the member is queued. `sink` is left to the caller
   absl::Status Add(const PushHeader& header, Payload payload, std::shared_ptr<AnswerSink>& sink);
   // Returns the pushes in the order in which they arrived, and removes them.
   std::vector<Push> Take();

@@ -278,6 +278,21 @@ TEST_F(ChunkVersionsTest, ANaNIsLeftOutAndItsSenderIsTold) {
   EXPECT_THAT(sinks_[1]->last().header.left_out, IsEmpty());
 }
 
+TEST_F(ChunkVersionsTest, ARetryIsToldWhatWasLeftOutToo) {
+  Make(2, {.bound = 1});
+  plan_->spec.non_finite = OnBad::kSkip;
+  Push(0, 0, 100);
+  Skip(1, 0);
+  Push(1, 1, 5);
+  Push(1, 2, std::numeric_limits<double>::infinity());
+  ASSERT_EQ(answers(1), 2u) << "it waits for member 0";
+  Push(1, 2, std::numeric_limits<double>::infinity());
+  Push(0, 1, 1);
+  EXPECT_EQ(value(1), 94);
+  EXPECT_THAT(sinks_[1]->last().header.counts, ElementsAre(0));
+  EXPECT_THAT(sinks_[1]->last().header.left_out, ElementsAre(0));
+}
+
 TEST_F(ChunkVersionsTest, ClocksOutliveTheServerAndNothingIsAppliedTwice) {
   CreateState();
   Start(2, {});

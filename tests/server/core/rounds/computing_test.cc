@@ -54,6 +54,22 @@ class HeldSource : public SlotSource {
   absl::Notification requested_, released_;
 };
 
+// Keeps the results, so that each round needs another slot.
+class HoldingSink : public RecordingSink {
+ public:
+  void Send(std::shared_ptr<const RoundResult> result, bool with_payload) override {
+    {
+      MutexLock lock(mutex_);
+      held_.push_back(result);
+    }
+    RecordingSink::Send(std::move(result), with_payload);
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::shared_ptr<const RoundResult>> held_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Records the seats that are taken.
 class Listener : public SeatListener {
  public:
@@ -98,6 +114,17 @@ class ComputingTest : public ::testing::Test {
     Make(std::move(plan));
   }
 
+  // Versions of a parameter that starts at 100. Contributions are subtracted from it.
+  void StartVersions(std::optional<uint32_t> bound) {
+    GroupPlan plan = OneTensor(DType::kF64, 1, Sgd{.learning_rate = 1});
+    plan.spec.policy = Staleness{.bound = bound};
+    Make(std::move(plan));
+    chunk_->Finish(Seat(0, 0, 100));
+    for (uint32_t member : {1, 2}) {
+      chunk_->Finish(chunk_->Seat(SkipOf(member, 0), PayloadOf(""), sinks_[member]));
+    }
+  }
+
   CloseWork Seat(uint32_t member, uint64_t round, double value) {
     return SeatTo(sinks_[member], member, round, value);
   }
@@ -136,9 +163,9 @@ class ComputingTest : public ::testing::Test {
   std::vector<ReducedChunk> reduced_;
   const std::shared_ptr<HeldSource> source_ = std::make_shared<HeldSource>();
   std::unique_ptr<ServedChunk> chunk_;
-  const std::vector<std::shared_ptr<RecordingSink>> sinks_ = {std::make_shared<RecordingSink>(),
-                                                              std::make_shared<RecordingSink>(),
-                                                              std::make_shared<RecordingSink>()};
+  const std::vector<std::shared_ptr<RecordingSink>> sinks_ = {std::make_shared<HoldingSink>(),
+                                                              std::make_shared<HoldingSink>(),
+                                                              std::make_shared<HoldingSink>()};
   CloseWork left_ = CloseWork::kNone;
   std::thread closer_;
 };
@@ -184,7 +211,7 @@ TEST_F(ComputingTest, RetriesAreAnsweredToo) {
   EXPECT_EQ(SeatTo(again, 1, 1, 60), CloseWork::kNone);
   EXPECT_EQ(SeatTo(sinks_[1], 1, 2, 70), CloseWork::kNone);
   EXPECT_EQ(sinks_[1]->error().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(sinks_[1]->error().message(), HasSubstr("its push of round 1 waits"));
+  EXPECT_THAT(sinks_[1]->error().message(), HasSubstr("its push of round 1 in epoch 1 waits"));
   EXPECT_EQ(EndComputing(), CloseWork::kNone);
   EXPECT_EQ(value(0), 3);
   EXPECT_THAT(retry->values<double>(), ElementsAre(3));
@@ -287,13 +314,7 @@ TEST_F(ComputingTest, NormsAreUsedAfterwards) {
 }
 
 TEST_F(ComputingTest, VersionsQueuePushesAndAnswerQuestions) {
-  GroupPlan plan = OneTensor(DType::kF64, 1, Sgd{.learning_rate = 1});
-  plan.spec.policy = Staleness{.bound = std::nullopt};
-  Make(std::move(plan));
-  chunk_->Finish(Seat(0, 0, 100));
-  for (uint32_t member : {1, 2}) {
-    chunk_->Finish(chunk_->Seat(SkipOf(member, 0), PayloadOf(""), sinks_[member]));
-  }
+  StartVersions(std::nullopt);
   ASSERT_EQ(Seat(0, 1, 1), CloseWork::kLittle);
   BeginToCompute();
   EXPECT_EQ(Seat(1, 1, 10), CloseWork::kNone);
@@ -313,6 +334,21 @@ TEST_F(ComputingTest, VersionsQueuePushesAndAnswerQuestions) {
   EXPECT_THAT(sinks_[2]->error().message(), HasSubstr("lease of 30s ended"));
   chunk_->Finish(CloseWork::kLittle);
   EXPECT_EQ(value(1), 89);
+}
+
+TEST_F(ComputingTest, ARosterThatComesMeanwhileEndsAWait) {
+  StartVersions(/*bound=*/1);
+  for (uint32_t member : {0, 1}) chunk_->Finish(Seat(member, 1, 1));
+  ASSERT_EQ(Seat(0, 2, 1), CloseWork::kLittle);
+  BeginToCompute();
+  EXPECT_THAT(chunk_->Explain()->missing, ElementsAre(MemberId{2}));
+  Replace([](Roster& roster) {
+    roster.Remove({MemberId{2}, IncarnationOf(2), "lease of 30s ended", false, {}});
+  });
+  EXPECT_EQ(chunk_->TakeRoster(), CloseWork::kNone);
+  EXPECT_EQ(EndComputing(), CloseWork::kNone);
+  EXPECT_EQ(sinks_[0]->count(), 3u) << "one answer to each of its pushes";
+  EXPECT_EQ(value(0), 97);
 }
 
 // The size of the work decides who does it.

@@ -16,9 +16,12 @@ using ::testing::IsEmpty;
 
 class QueuedPushesTest : public ::testing::Test {
  protected:
-  absl::Status Add(uint32_t member, uint64_t round, const std::shared_ptr<RecordingSink>& sink) {
+  absl::Status Add(uint32_t member, uint64_t round, const std::shared_ptr<RecordingSink>& sink,
+                   uint64_t epoch = 1) {
     left_ = sink;
-    return queued_.Add(PushOf(member, round), PayloadOf(BytesOf<double>({1})), left_);
+    PushHeader header = PushOf(member, round);
+    header.epoch = epoch;
+    return queued_.Add(header, PayloadOf(BytesOf<double>({1})), left_);
   }
 
   QueuedPushes queued_;
@@ -54,9 +57,16 @@ TEST_F(QueuedPushesTest, APushToAnotherRoundIsRefused) {
   ASSERT_THAT(Add(0, 1, first_), IsOk());
   const absl::Status refused = Add(0, 2, second_);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("member 0 pushes round 2, but its push of round 1"));
+  EXPECT_THAT(refused.message(), HasSubstr("member 0 pushes round 2 in epoch 1, but its push of "
+                                           "round 1 in epoch 1 waits"));
   EXPECT_EQ(left_, second_) << "the caller answers it";
   EXPECT_EQ(queued_.Take().size(), 1u);
+}
+
+TEST_F(QueuedPushesTest, APushMadeInAnotherEpochIsNoRetry) {
+  ASSERT_THAT(Add(0, 1, first_, /*epoch=*/1), IsOk());
+  EXPECT_EQ(Add(0, 1, second_, /*epoch=*/2).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(left_, second_);
 }
 
 }  // namespace
