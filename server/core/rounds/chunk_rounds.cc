@@ -361,7 +361,7 @@ CloseWork ChunkRounds::WorkLocked() const {
 }
 
 void ChunkRounds::CloseLocked(Outbox& outbox) {
-  // Nobody has to wait for this round any more.
+  // The round is complete, so reports of rounds that wait leave it out.
   SetWaitingSince(absl::InfiniteFuture());
   if (reduced_.exists()) return UseNormsLocked(outbox);
   const bool exists = policy_->HasContributors(ViewLocked());

@@ -19,10 +19,30 @@ class PacedTest : public ::testing::Test {
     });
   }
 
+  // Lets another thread compute 7. Returns when it has begun.
+  void BeginSlowly() {
+    slow_ = std::thread([this] {
+      const auto compute = [this] {
+        computing_.Notify();
+        go_on_.WaitForNotification();
+        clock_.Advance(cost_);
+        return 7;
+      };
+      EXPECT_EQ(*paced_.Get(compute), 7);
+    });
+    computing_.WaitForNotification();
+  }
+  void EndSlowly() {
+    go_on_.Notify();
+    slow_.join();
+  }
+
   FakeClock clock_;
   Paced<int> paced_{clock_};
   absl::Duration cost_ = absl::Milliseconds(10);
   int calls_ = 0;
+  absl::Notification computing_, go_on_;
+  std::thread slow_;
 };
 
 TEST_F(PacedTest, ComputingTakesATenthOfTheTime) {
@@ -42,38 +62,16 @@ TEST_F(PacedTest, WhatTakesNoTimeIsAlwaysNew) {
 TEST_F(PacedTest, WhileOneThreadComputesOthersGetTheEarlierValue) {
   EXPECT_EQ(Get(), 1);
   clock_.Advance(absl::Seconds(1));
-  absl::Notification computing, go_on;
-  std::thread slow([&] {
-    EXPECT_EQ(*paced_.Get([&] {
-      computing.Notify();
-      go_on.WaitForNotification();
-      clock_.Advance(cost_);
-      return 7;
-    }),
-              7);
-  });
-  computing.WaitForNotification();
+  BeginSlowly();
   EXPECT_EQ(Get(), 1);
-  go_on.Notify();
-  slow.join();
+  EndSlowly();
   EXPECT_EQ(Get(), 7);
 }
 
 TEST_F(PacedTest, TheFirstValueIsComputedOnce) {
-  absl::Notification computing, go_on;
-  std::thread slow([&] {
-    EXPECT_EQ(*paced_.Get([&] {
-      computing.Notify();
-      go_on.WaitForNotification();
-      clock_.Advance(cost_);
-      return 7;
-    }),
-              7);
-  });
-  computing.WaitForNotification();
+  BeginSlowly();
   std::thread other([this] { EXPECT_EQ(Get(), 7); });
-  go_on.Notify();
-  slow.join();
+  EndSlowly();
   other.join();
   EXPECT_EQ(calls_, 0);
 }

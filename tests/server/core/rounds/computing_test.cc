@@ -128,6 +128,11 @@ class ComputingTest : public ::testing::Test {
   CloseWork Seat(uint32_t member, uint64_t round, double value) {
     return SeatTo(sinks_[member], member, round, value);
   }
+  // Completes round 1: each member contributes 1.
+  void SeatAll() {
+    for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
+    ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  }
   CloseWork SeatTo(const std::shared_ptr<RecordingSink>& sink, uint32_t member, uint64_t round,
                    double value) {
     return chunk_->Seat(PushOf(member, round), PayloadOf(BytesOf<double>({value})), sink);
@@ -202,8 +207,7 @@ TEST_F(ComputingTest, PushesThatCompleteTheNextRoundLeaveItToTheCaller) {
 
 TEST_F(ComputingTest, RetriesAreAnsweredToo) {
   MakeSum();
-  for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
-  ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  SeatAll();
   BeginToCompute();
   const auto retry = std::make_shared<RecordingSink>();
   const auto again = std::make_shared<RecordingSink>();
@@ -220,8 +224,7 @@ TEST_F(ComputingTest, RetriesAreAnsweredToo) {
 
 TEST_F(ComputingTest, OnlyOneThreadCloses) {
   MakeSum();
-  for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
-  ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  SeatAll();
   BeginToCompute();
   EXPECT_EQ(chunk_->Close(), CloseWork::kNone);
   EXPECT_EQ(sinks_[0]->count(), 0u);
@@ -232,8 +235,7 @@ TEST_F(ComputingTest, OnlyOneThreadCloses) {
 
 TEST_F(ComputingTest, QuestionsAreAnsweredAtOnce) {
   MakeSum();
-  for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
-  ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  SeatAll();
   BeginToCompute();
   EXPECT_EQ(chunk_->Explain(), std::nullopt);
   EXPECT_EQ(chunk_->ExplainBriefly(), std::nullopt);
@@ -263,8 +265,7 @@ TEST_F(ComputingTest, ARosterIsTakenOverAfterwards) {
 
 TEST_F(ComputingTest, TheRoundThatIsComputedIsNotHeld) {
   MakeSum();
-  for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
-  ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  SeatAll();
   BeginToCompute();
   EXPECT_EQ(chunk_->Hold(), Round{2});
   EndComputing();
@@ -275,8 +276,7 @@ TEST_F(ComputingTest, TheRoundThatIsComputedIsNotHeld) {
 
 TEST_F(ComputingTest, AHoldMayEndMeanwhile) {
   MakeSum();
-  for (uint32_t member : {0, 1}) ASSERT_EQ(Seat(member, 1, 1), CloseWork::kNone);
-  ASSERT_EQ(Seat(2, 1, 1), CloseWork::kLittle);
+  SeatAll();
   EXPECT_EQ(chunk_->Hold(), Round{2});
   BeginToCompute();
   EXPECT_EQ(chunk_->EndHold(), CloseWork::kNone);
