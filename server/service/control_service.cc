@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -129,6 +130,11 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
     const MessageWeight weight = SignalStream::WeightOf(message);
     const bool is_short = weight == MessageWeight::kLight;
     return is_short && begins_as_registration_ ? MessageWeight::kRegistration : weight;
+  }
+
+  std::string TurnsOf() const override {
+    return member_.has_value() ? absl::StrCat("job ", member_->job)
+                               : absl::StrCat("network ", NetworkOf(caller_.peer));
   }
 
   void OnSignal(v1::WorkerSignal& signal) override {

@@ -10,8 +10,12 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 #include "common/serial_thread.h"
+#include "common/turn_queue.h"
 
 namespace syncgrads::server {
 
@@ -23,22 +27,31 @@ inline constexpr size_t kLargeMessageBytes = size_t{128} << 10;
 enum class MessageWeight { kLight, kRegistration, kLarge };
 
 // Thread-safe. The ControlService owns it; its streams use it. A stream has one message here at a
-// time: it reads no other one meanwhile.
+// time: it reads no other one meanwhile. The streams of a job, and those of a network that have
+// not joined a job, share turns: a job with thousands of streams delays those of another one by at
+// most a message of each job and network.
 class ControlThreads {
  public:
-  // Queues `handle`, which handles a message.
-  void Handle(MessageWeight weight, std::function<void()> handle);
+  // Queues `handle`, which handles a message of a stream that shares the turns of `owner`.
+  void Handle(MessageWeight weight, const std::string& owner, std::function<void()> handle);
   // Queues `end`, which handles the end of a stream, in the order of the light messages. The caller
   // has waited until the stream's last message was handled.
-  void End(std::function<void()> end);
+  void End(const std::string& owner, std::function<void()> end);
 
   // The number of messages of a kind that wait for its thread or are being handled there.
   size_t waiting(MessageWeight weight) const { return kinds_[static_cast<size_t>(weight)].waiting; }
 
  private:
-  struct Kind {
+  class Kind {
+   public:
+    void Run(const std::string& owner, std::function<void()> closure);
+
     std::atomic<size_t> waiting{0};
-    SerialThread thread;
+
+   private:
+    Mutex mutex_;
+    TurnQueue<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+    SerialThread thread_;  // destroyed first: it uses the queue
   };
   Kind& Of(MessageWeight weight) { return kinds_[static_cast<size_t>(weight)]; }
 

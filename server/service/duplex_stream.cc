@@ -134,7 +134,7 @@ void DuplexStream::HandleOnThreads() {
     MutexLock lock(mutex_);
     handling_ = true;
   }
-  threads_->Handle(WeightOf(incoming_), [this, self = shared_from_this()] {
+  threads_->Handle(WeightOf(incoming_), TurnsOf(), [this, self = shared_from_this()] {
     // The stream may have ended while the message waited for the thread.
     if (!HasEnded()) OnMessage(incoming_);
     MutexLock lock(mutex_);
@@ -199,7 +199,7 @@ void DuplexStream::OnDone() {
   std::shared_ptr<DuplexStream> self = shared_from_this();
   // Without a hello there is nothing to end.
   if (threads_ == nullptr || !has_hello_) return OnOver();
-  threads_->End([self = std::move(self)] { self->OnOver(); });
+  threads_->End(TurnsOf(), [self = std::move(self)] { self->OnOver(); });
 }
 
 void DuplexStream::OnTimeout(absl::Duration time) {

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -71,6 +72,8 @@ class DuplexStream : public StreamCallEvents,
   virtual MessageWeight WeightOf(grpc::ByteBuffer& message) {
     return message.Length() < kLargeMessageBytes ? MessageWeight::kLight : MessageWeight::kLarge;
   }
+  // With which streams this one shares the turns on the ControlThreads.
+  virtual std::string TurnsOf() const { return ""; }
   // Called once, as the last call, when the stream has ended for any reason.
   virtual void OnOver() = 0;
 

@@ -14,15 +14,14 @@ Closers::~Closers() { Stop(); }
 
 void Closers::Stop() {
   // Dropped closures are destroyed without the lock: one may own the last reference to a group.
-  std::map<std::string, Queue> dropped;
+  TurnQueue<std::function<void()>> dropped;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     dropped = std::exchange(waiting_, {});
-    turns_.clear();
     changed_.NotifyAll();
   }
-  dropped.clear();
+  dropped = {};
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
@@ -32,24 +31,8 @@ void Closers::Run(const std::string& job, std::function<void()> close) {
   if (threads_.empty()) return close();
   MutexLock lock(mutex_);
   if (stopping_) return;
-  const auto [queue, is_new] = waiting_.try_emplace(job);
-  if (is_new) turns_.push_back(job);
-  queue->second.push_back(std::move(close));
+  waiting_.Push(job, std::move(close));
   changed_.NotifyOne();
-}
-
-std::function<void()> Closers::TakeLocked() {
-  const auto found = waiting_.find(turns_.front());
-  turns_.pop_front();
-  Queue& queue = found->second;
-  std::function<void()> close = std::move(queue.front());
-  queue.pop_front();
-  if (queue.empty()) {
-    waiting_.erase(found);
-  } else {
-    turns_.push_back(found->first);
-  }
-  return close;
 }
 
 void Closers::Work() {
@@ -60,7 +43,7 @@ void Closers::Work() {
       MutexLock lock(mutex_);
       while (!stopping_ && waiting_.empty()) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
       if (stopping_) return;
-      close = TakeLocked();
+      close = waiting_.Pop();
     }
     close();
   }

@@ -4,15 +4,14 @@
 #ifndef SYNCGRADS_SERVER_CORE_CLOSING_CLOSERS_H_
 #define SYNCGRADS_SERVER_CORE_CLOSING_CLOSERS_H_
 
-#include <deque>
 #include <functional>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
+#include "common/turn_queue.h"
 
 namespace syncgrads::server {
 
@@ -37,17 +36,11 @@ class Closers {
   void Run(const std::string& job, std::function<void()> close);
 
  private:
-  using Queue = std::deque<std::function<void()>>;
-
   void Work();
-  std::function<void()> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
-  // By the job. None is empty.
-  std::map<std::string, Queue> waiting_ ABSL_GUARDED_BY(mutex_);
-  // The jobs that have a queue, in the order of their turns.
-  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);
+  TurnQueue<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -347,7 +347,7 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
   std::atomic<int> handled = 0;
   on_each_ = [&](TestStream&, int) { ++handled; };
   on_over_ = [&] { over.Notify(); };
-  threads_.Handle(MessageWeight::kLarge, [&] { go_on.WaitForNotification(); });
+  threads_.Handle(MessageWeight::kLarge, "a", [&] { go_on.WaitForNotification(); });
   const auto client = Open();
   client->Write({});
   client->Write(LargePush());
@@ -363,17 +363,38 @@ TEST_F(DuplexStreamTest, ALargeMessageOfAStreamThatHasEndedIsNotHandled) {
 TEST(ControlThreadsTest, NoKindOfMessageWaitsForAnother) {
   ControlThreads threads;
   absl::Notification go_on, large, registration, light;
-  threads.Handle(MessageWeight::kLarge, [&] { go_on.WaitForNotification(); });
-  threads.Handle(MessageWeight::kLarge, [&] { large.Notify(); });
-  threads.Handle(MessageWeight::kRegistration, [&] { go_on.WaitForNotification(); });
-  threads.Handle(MessageWeight::kRegistration, [&] { registration.Notify(); });
-  threads.Handle(MessageWeight::kLight, [&] { light.Notify(); });
+  threads.Handle(MessageWeight::kLarge, "a", [&] { go_on.WaitForNotification(); });
+  threads.Handle(MessageWeight::kLarge, "a", [&] { large.Notify(); });
+  threads.Handle(MessageWeight::kRegistration, "a", [&] { go_on.WaitForNotification(); });
+  threads.Handle(MessageWeight::kRegistration, "a", [&] { registration.Notify(); });
+  threads.Handle(MessageWeight::kLight, "a", [&] { light.Notify(); });
   light.WaitForNotification();
   EXPECT_FALSE(large.HasBeenNotified());
   EXPECT_FALSE(registration.HasBeenNotified());
   go_on.Notify();
   large.WaitForNotification();
   registration.WaitForNotification();
+}
+
+TEST(ControlThreadsTest, OwnersTakeTurns) {
+  for (const MessageWeight weight :
+       {MessageWeight::kLight, MessageWeight::kRegistration, MessageWeight::kLarge}) {
+    absl::Notification started, go_on, done;
+    std::string order;  // written by one thread, read after `done`
+    ControlThreads threads;
+    threads.Handle(weight, "busy", [&] {
+      started.Notify();
+      go_on.WaitForNotification();
+    });
+    started.WaitForNotification();
+    for (int i = 0; i < 3; ++i) threads.Handle(weight, "busy", [&] { order += 'b'; });
+    threads.Handle(weight, "other", [&] { order += 'o'; });
+    if (weight == MessageWeight::kLight) threads.End("third", [&] { order += 'e'; });
+    threads.Handle(weight, "busy", [&] { done.Notify(); });
+    go_on.Notify();
+    done.WaitForNotification();
+    EXPECT_EQ(order, weight == MessageWeight::kLight ? "boebb" : "bobb");
+  }
 }
 
 TEST_F(DuplexStreamTest, AHelloIsSmall) {
