@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <string>
+
 #include "absl/time/time.h"
 
 namespace syncgrads {
@@ -19,6 +21,11 @@ struct FileVersion {
         size(status.st_size),
         modified(absl::TimeFromTimespec(status.st_mtim)),
         changed(absl::TimeFromTimespec(status.st_ctim)) {}
+  // That of the file at `path` now. If there is none, the version of no file.
+  static FileVersion At(const std::string& path) {
+    struct stat status = {};
+    return stat(path.c_str(), &status) == 0 ? FileVersion(status) : FileVersion();
+  }
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 
   dev_t device = 0;

@@ -35,6 +35,7 @@
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_copies.h"
 #include "server/access/access.h"
 #include "server/core/closing/closers.h"
 #include "server/core/coordinator/coordinator.h"
@@ -109,6 +110,11 @@ absl::StatusOr<std::string> Advertised(const ServerOptions& options, int port) {
   return ToString(address);
 }
 
+// Server 0 connects to no other one.
+TlsSide SideOf(const ServerOptions& options) {
+  return options.index == 0 ? TlsSide::kListens : TlsSide::kBoth;
+}
+
 absl::Status Check(const ServerOptions& options) {
   if (options.index == 0 && options.servers == 0) {
     return absl::InvalidArgumentError("servers is 0, must be at least 1");
@@ -135,8 +141,7 @@ absl::Status Check(const ServerOptions& options) {
         absl::StrCat("--bind is \"", options.bind, "\", which has a port; use --port for it"));
   }
   SYNCGRADS_RETURN_IF_ERROR(Advertised(options, 0).status());
-  SYNCGRADS_RETURN_IF_ERROR(
-      CheckTls(options.tls, options.index == 0 ? TlsSide::kListens : TlsSide::kBoth));
+  SYNCGRADS_RETURN_IF_ERROR(CheckTls(options.tls, SideOf(options)));
   return CheckCongestionControl(options.congestion_control);
 }
 
@@ -286,7 +291,9 @@ class GrpcServer : public Server {
     // The port is known only now. No worker can have joined before: gRPC is not started yet.
     if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
-    connections_.emplace(builder, ServerCredentialsOf(options_.tls));
+    tls_.emplace(options_.tls, SideOf(options_),
+                 [this](const std::string& line) { journal_.Warn(line); });
+    connections_.emplace(builder, ServerCredentialsOf(tls_->options()));
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -344,7 +351,7 @@ class GrpcServer : public Server {
                            plan_.start.incarnation, options_.server_token, held_, DrawIncarnation,
                            [this] { return Available(); }},
                           [this] { return status_report_->Load(); },
-                          ChannelSecurity(options_.tls)},
+                          ChannelSecurity(tls_->options())},
           jobs_, clock_, journal_);
       jobs_.arrivals().SetSink(
           [follower = follower_.get()](const Arrival& arrival) { follower->Arrived(arrival); });
@@ -573,6 +580,8 @@ class GrpcServer : public Server {
   EventLog events_;
   // The same, as a journal.
   Journal& journal_ = events_;
+  // Set when the options have been checked.
+  std::optional<TlsCopies> tls_;
   const Clock& clock_;
   const absl::Time started_ = clock_.Now();
   Mutex mutex_;

@@ -169,14 +169,8 @@ void TlsFiles::WarnLocked(const absl::Status& error, const Versions& now) {
 }
 
 TlsFiles::Versions TlsFiles::VersionsNow() const {
-  const std::string* const paths[] = {&tls_.certificate, &tls_.key, &tls_.client_ca};
-  Versions versions;
-  for (size_t i = 0; i < versions.size(); ++i) {
-    struct stat status = {};
-    // A file that is missing has the version of no file.
-    if (stat(paths[i]->c_str(), &status) == 0) versions[i] = FileVersion(status);
-  }
-  return versions;
+  return {FileVersion::At(tls_.certificate), FileVersion::At(tls_.key),
+          FileVersion::At(tls_.client_ca)};
 }
 
 std::vector<std::string> NamesOfPeer(const SSL* connection) {

@@ -36,21 +36,32 @@ Bio MemoryOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
 }
 
-absl::StatusOr<Certificate> ReadCertificate(absl::string_view flag, const std::string& path) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, Read(flag, path));
+// Returns the first certificate of `text`, the text of a file. Those that follow it are checked.
+absl::StatusOr<Certificate> FirstCertificate(absl::string_view flag, const std::string& path,
+                                             const std::string& text) {
   const Bio bio = MemoryOf(text);
-  Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  const auto next = [&bio] {
+    return Certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  };
+  Certificate first = next();
+  while (first != nullptr && next() != nullptr) {
+  }
+  const unsigned long end = ERR_peek_last_error();
   ERR_clear_error();
-  if (certificate != nullptr) return certificate;
+  if (first == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, "=", path, ": it has no certificate in PEM format"));
+  }
+  if (ERR_GET_LIB(end) == ERR_LIB_PEM && ERR_GET_REASON(end) == PEM_R_NO_START_LINE) return first;
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, "=", path, ": it has no certificate in PEM format"));
+      absl::StrCat(flag, "=", path, ": a certificate after the first one is malformed"));
 }
 
-absl::Status CheckPair(const TlsOptions& options) {
-  SYNCGRADS_ASSIGN_OR_RETURN(const Certificate certificate,
-                             ReadCertificate("--tls_certificate", options.certificate));
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string text, Read("--tls_key", options.key));
-  const Bio bio = MemoryOf(text);
+absl::Status CheckPair(const TlsOptions& options, const TlsTexts& texts) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      const Certificate certificate,
+      FirstCertificate("--tls_certificate", options.certificate, texts.certificate));
+  const Bio bio = MemoryOf(texts.key);
   // Without a callback, OpenSSL would ask for the passphrase of an encrypted key on the terminal.
   const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr),
@@ -69,8 +80,9 @@ absl::Status CheckPair(const TlsOptions& options) {
 
 }  // namespace
 
-absl::Status CheckTls(const TlsOptions& options, TlsSide side) {
-  if (options.empty()) return absl::OkStatus();
+absl::StatusOr<TlsTexts> ReadTls(const TlsOptions& options, TlsSide side) {
+  TlsTexts texts;
+  if (options.empty()) return texts;
   if (options.certificate.empty() != options.key.empty()) {
     return absl::InvalidArgumentError("--tls_certificate and --tls_key need each other");
   }
@@ -83,12 +95,29 @@ absl::Status CheckTls(const TlsOptions& options, TlsSide side) {
     return absl::InvalidArgumentError(
         "for TLS, --tls_ca is needed too: it verifies the servers that are connected to");
   }
-  if (!options.certificate.empty()) SYNCGRADS_RETURN_IF_ERROR(CheckPair(options));
-  for (const auto& [flag, path] :
-       {std::pair{"--tls_ca", &options.ca}, std::pair{"--tls_client_ca", &options.client_ca}}) {
-    if (!path->empty()) SYNCGRADS_RETURN_IF_ERROR(ReadCertificate(flag, *path).status());
+  struct File {
+    absl::string_view flag;
+    const std::string& path;
+    std::string& text;
+  };
+  const File certificate = {"--tls_certificate", options.certificate, texts.certificate};
+  const File key = {"--tls_key", options.key, texts.key};
+  const File ca = {"--tls_ca", options.ca, texts.ca};
+  const File client_ca = {"--tls_client_ca", options.client_ca, texts.client_ca};
+  for (const File& file : {certificate, key, ca, client_ca}) {
+    if (file.path.empty()) continue;
+    SYNCGRADS_ASSIGN_OR_RETURN(file.text, Read(file.flag, file.path));
   }
-  return absl::OkStatus();
+  if (!options.certificate.empty()) SYNCGRADS_RETURN_IF_ERROR(CheckPair(options, texts));
+  for (const File& file : {ca, client_ca}) {
+    if (file.path.empty()) continue;
+    SYNCGRADS_RETURN_IF_ERROR(FirstCertificate(file.flag, file.path, file.text).status());
+  }
+  return texts;
+}
+
+absl::Status CheckTls(const TlsOptions& options, TlsSide side) {
+  return ReadTls(options, side).status();
 }
 
 }  // namespace syncgrads

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace syncgrads {
@@ -40,14 +41,25 @@ inline constexpr size_t kMaxTlsFileBytes = size_t{16} << 20;
 // Which side of a connection the options are for.
 enum class TlsSide { kListens, kConnects, kBoth };
 
-// Checks that the files can be read, that they contain certificates or a key, and that the
-// certificate belongs to the key. Empty options are valid.
+// What the files contain; empty for files that the options do not name.
+struct TlsTexts {
+  std::string certificate;
+  std::string key;
+  std::string ca;
+  std::string client_ca;
+};
+
+// Reads the files, and checks that they contain certificates or a key, and that the certificate
+// belongs to the key. Empty options are valid.
 //
 // Errors (the message names the flag, such as --tls_key, and the file):
 //   InvalidArgument  a file is missing among the options, is malformed, too large or no regular
 //                    file, or does not belong to another one
 //   NotFound         a file does not exist
 //   PermissionDenied a file may not be read
+absl::StatusOr<TlsTexts> ReadTls(const TlsOptions& options, TlsSide side);
+
+// Checks what ReadTls checks.
 absl::Status CheckTls(const TlsOptions& options, TlsSide side);
 
 }  // namespace syncgrads

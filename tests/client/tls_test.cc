@@ -287,6 +287,25 @@ TEST(TlsTest, FilesAreReplacedWhileAJobRuns) {
   ASSERT_OK(client.Leave(kTimeout));
 }
 
+TEST(TlsTest, FilesThatDoNotBelongTogetherShutNobodyOut) {
+  const Files files;
+  const CertificateAuthority authority("a");
+  files.WriteCluster(authority);
+  files.Write("next", authority.Issue(kServerNames));
+  Cluster cluster(1, OverTcp(files.ServerOptions("server", "ca")));
+  const std::string& address = cluster.coordinator();
+  const TlsOptions worker = files.Options("worker", "ca");
+  const std::string before = Handshake(address, worker, TLS1_3_VERSION);
+  ASSERT_EQ(rename(files.Path("next.key").c_str(), files.Path("server.key").c_str()), 0);
+  ASSERT_NE(cluster.journal().WaitForLine({"server.key is not that of", "stay in use"}, kTimeout),
+            "");
+  EXPECT_EQ(Call(address, worker), grpc::StatusCode::OK);
+  EXPECT_EQ(Handshake(address, worker, TLS1_3_VERSION), before);
+  ASSERT_EQ(rename(files.Path("next.pem").c_str(), files.Path("server.pem").c_str()), 0);
+  EXPECT_TRUE(WaitUntil([&] { return Handshake(address, worker, TLS1_3_VERSION) != before; }));
+  EXPECT_EQ(Call(address, worker), grpc::StatusCode::OK);
+}
+
 TEST(TlsTest, FilesThatCannotBeUsedAreNamed) {
   const Files files;
   const CertificateAuthority authority("a");
@@ -307,6 +326,11 @@ TEST(TlsTest, FilesThatCannotBeUsedAreNamed) {
   tls = files.ServerOptions("server", "ca");
   tls.client_ca = tls.key;
   EXPECT_THAT(error(tls, TlsSide::kListens), HasSubstr("--tls_client_ca="));
+  std::ofstream(files.Path("chain.pem"))
+      << authority.certificate() << "-----BEGIN CERTIFICATE-----\nAAAA\n";
+  tls.client_ca = files.Path("chain.pem");
+  EXPECT_THAT(error(tls, TlsSide::kListens),
+              AllOf(HasSubstr("chain.pem"), HasSubstr("after the first one is malformed")));
   tls = files.ServerOptions("server", "ca");
   tls.ca.clear();
   EXPECT_OK(CheckTls(tls, TlsSide::kListens));

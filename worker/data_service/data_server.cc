@@ -31,6 +31,7 @@
 #include "common/secret.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_copies.h"
 #include "common/wrong_tokens.h"
 #include "proto/served_data.grpc.pb.h"
 #include "worker/data_service/served_rows_maker.h"
@@ -210,6 +211,7 @@ class DataServer::Service : public grpc::Service {
 struct DataServer::Listening {
   uint16_t port = 0;
   Strangers strangers;
+  std::optional<TlsCopies> tls;
   std::optional<TakenConnections> connections;
   std::unique_ptr<grpc::Server> server;
   // Destroyed first: it no longer passes connections to gRPC.
@@ -236,7 +238,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   auto listening = std::make_unique<Listening>();
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
-  listening->connections.emplace(builder, ServerCredentialsOf(options.tls));
+  listening->tls.emplace(options.tls, TlsSide::kListens, options.warn);
+  listening->connections.emplace(builder, ServerCredentialsOf(listening->tls->options()));
   // The time to complete the TLS handshake and to send the first frame of HTTP/2.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
