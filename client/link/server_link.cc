@@ -325,6 +325,7 @@ absl::Status ServerLink::OnAnswer(Stream* stream, const UpdateFrame& update,
   // Destroyed last, without the lock: releasing the message completes the chunk and wakes its
   // waiter.
   UnansweredContribution answered;
+  Backoff before;
   {
     MutexLock lock(mutex_);
     if (!stream->malformed.ok()) return absl::OkStatus();
@@ -338,14 +339,16 @@ absl::Status ServerLink::OnAnswer(Stream* stream, const UpdateFrame& update,
         });
         return absl::OkStatus();
       case Unanswered::Outcome::kAnswered:
+        before = slots_[stream->slot].backoff;
         slots_[stream->slot].backoff.Reset();
         break;
     }
   }
   absl::Status status = options_.on_update(update, std::move(memory));
   if (!status.ok()) {
-    // The contribution is sent again on another stream.
+    // The contribution is sent again on another stream, later each time: this answer was none.
     MutexLock lock(mutex_);
+    slots_[stream->slot].backoff = before;
     if (!stopped_) unanswered_.Restore(key, answered);
   }
   return status;

@@ -93,6 +93,26 @@ TEST_F(DataPlaneTest, IgnoresASecondAnswer) {
   EXPECT_FALSE(stream().cancelled);
 }
 
+TEST_F(DataPlaneTest, AsksALaterTimeAfterEachAnswerThatIsNone) {
+  Connect();
+  auto rounds = Add(Plan({4}, 1024));
+  std::vector<float> values(4, 7);
+  ASSERT_TRUE(rounds->Push(TensorId{0}, In(values), Out(values)).ok());
+  for (int delay : {50, 100, 200, 400, 800, 1000, 1000}) {
+    FakeDataStream& current = *transport_.data.back();
+    current.Accept();
+    current.Accept();
+    current.Receive(Answer(current.headers.back(), {1}, {1, 2, 3}));
+    ASSERT_TRUE(current.cancelled);
+    current.Close(absl::CancelledError(""));
+    const size_t streams = transport_.data.size();
+    timers_.Advance(absl::Milliseconds(delay - 1));
+    EXPECT_EQ(transport_.data.size(), streams) << delay;
+    timers_.Advance(absl::Milliseconds(1));
+    ASSERT_EQ(transport_.data.size(), streams + 1) << delay;
+  }
+}
+
 TEST_F(DataPlaneTest, ClosesAStreamThatBringsWhatIsNoAnswerAndAsksAgain) {
   const auto answers = [](const PushHeader& push) {
     PushHeader other = push;
