@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/server.h>
@@ -51,6 +50,7 @@
 #include "server/service/event_log.h"
 #include "server/service/event_streams.h"
 #include "server/service/follower.h"
+#include "server/service/health_service.h"
 #include "server/service/memory_exchange.h"
 #include "server/service/optimizer_stream.h"
 #include "server/service/payload_bytes.h"
@@ -73,12 +73,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // If the ticker has not run for longer than this, the process was paused, and leases are not
 // charged for the gap. See AwakeClock.
 constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
-
-// The health check of this service is for liveness: it does not change when the server is drained.
-constexpr char kLiveService[] = "live";
-
-// The health check of this service is for readiness: it reports what "/readyz" does (ReadinessOf).
-constexpr char kReadyService[] = "ready";
 
 // A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
@@ -275,9 +269,8 @@ class GrpcServer : public Server {
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
     admin_ = std::make_unique<AdminService>(
         jobs_, coordinator_.get(), ServerIndex{options_.index}, *status_report_, *tracing_,
-        *event_streams_, optimizer_streams_, answers_, access_, [this] { Drain(); });
+        *event_streams_, optimizer_streams_, answers_, access_, deadlines_, [this] { Drain(); });
 
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     // Reflection needs no role, and gRPC parses its requests, however much memory that takes.
@@ -297,6 +290,7 @@ class GrpcServer : public Server {
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
+    builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     message_quota_.Fit(jobs_.MemoryBytes());
     message_quota_.Apply(builder);
@@ -322,8 +316,6 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
-    server_->GetHealthCheckService()->SetServingStatus(kLiveService, true);
-    server_->GetHealthCheckService()->SetServingStatus(kReadyService, false);
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listening.sockets),
         ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
@@ -398,7 +390,7 @@ class GrpcServer : public Server {
     if (status_report_->SetDraining()) {
       journal_.Record({.kind = EventKind::kDraining, .text = "new jobs are refused from now on"});
     }
-    server_->GetHealthCheckService()->SetServingStatus("", false);
+    health_.Set(HealthService::kProcess, false);
     ReportReadiness();
   }
 
@@ -530,15 +522,11 @@ class GrpcServer : public Server {
     return sources;
   }
 
-  // Sets the health of kReadyService if it has changed. A call of SetServingStatus is sent to all
-  // who watch the service.
   void ReportReadiness() {
     MutexLock lock(ready_mutex_);
     v1::GetStatusReply status;
     status_report_->FillReadiness(status);
-    const bool ready = ReadinessOf(status).ok();
-    if (std::exchange(ready_, ready) == ready) return;
-    server_->GetHealthCheckService()->SetServingStatus(kReadyService, ready);
+    health_.Set(HealthService::kReady, ReadinessOf(status).ok());
   }
 
   void Tick() {
@@ -587,8 +575,7 @@ class GrpcServer : public Server {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  Mutex ready_mutex_;
-  bool ready_ ABSL_GUARDED_BY(ready_mutex_) = false;
+  Mutex ready_mutex_;  // held while it is determined, so that the newest result stays
   Closers closers_;
   std::unique_ptr<StateDirectory> state_;
   std::unique_ptr<PlanStore> store_;
@@ -618,7 +605,8 @@ class GrpcServer : public Server {
   std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<EventStreams> event_streams_;
   OptimizerStreams optimizer_streams_{jobs_, deadlines_};
-  UnaryAnswers answers_{deadlines_};
+  UnaryAnswers answers_;
+  HealthService health_{deadlines_};
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

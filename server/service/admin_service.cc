@@ -7,11 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/round_wait.h"
 #include "common/names.h"
-#include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/access/caller.h"
-#include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
 namespace {
@@ -25,19 +23,13 @@ absl::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
 }  // namespace
 
 AdminService::AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                            const StatusReport& status, Tracing& tracing, EventStreams& events,
                            OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
-                           std::function<void()> drain)
-    : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0)),
+                           StreamDeadlines& deadlines, std::function<void()> drain)
+    : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0), deadlines),
       jobs_(jobs),
       coordinator_(coordinator),
       self_(self),
@@ -64,196 +56,177 @@ AdminService::AdminService(const Jobs& jobs, Coordinator* coordinator, ServerInd
 
 template <typename Request, typename Reply>
 void AdminService::Unary(absl::string_view name,
-                         grpc::ServerUnaryReactor* (AdminService::*method)(Context*, const Request&,
-                                                                           Reply*)) {
+                         absl::Status (AdminService::*method)(RequestCall&, const Request&,
+                                                              Reply&)) {
   ServeUnary<Request, Reply>(
-      name, [this, method](Context* context, const Request& request, Reply* reply) {
-        return (this->*method)(context, request, reply);
+      name, [this, method](RequestCall& call, const Request& request, Reply& reply) {
+        return (this->*method)(call, request, reply);
       });
 }
 
-template <typename Request, typename Reply>
-void AdminService::Stream(
-    absl::string_view name,
-    grpc::ServerWriteReactor<Reply>* (AdminService::*method)(Context*, const Request&)) {
-  ServeStream<Request, Reply>(name, [this, method](Context* context, const Request& request) {
-    return (this->*method)(context, request);
+template <typename Request>
+void AdminService::Stream(absl::string_view name,
+                          void (AdminService::*method)(RequestCall&, const Request&)) {
+  ServeStream<Request>(name, [this, method](RequestCall& call, const Request& request) {
+    (this->*method)(call, request);
   });
 }
 
-absl::Status AdminService::Guarded(const grpc::CallbackServerContext& context, Action action,
-                                   const std::string& job, const std::string& token,
+absl::Status AdminService::Guarded(const RequestCall& call, Action action, const std::string& job,
+                                   const std::string& token,
                                    const std::function<absl::Status(const std::string&)>& answer) {
   SYNCGRADS_RETURN_IF_ERROR(CheckName("the job's name", job));
-  const Caller caller = CallerOf(context, token);
+  const Caller caller = CallerOf(call.context(), token);
   SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, action, job));
   return access_.has_rules() ? answer("") : access_.Count(caller, answer(token));
 }
 
 absl::Status AdminService::OnCoordinator(
-    const grpc::CallbackServerContext& context, Action action, const std::string& job,
-    const std::string& token, const std::function<absl::Status(const std::string&)>& answer) {
-  return Guarded(context, action, job, token, [&](const std::string& checked) -> absl::Status {
+    const RequestCall& call, Action action, const std::string& job, const std::string& token,
+    const std::function<absl::Status(const std::string&)>& answer) {
+  return Guarded(call, action, job, token, [&](const std::string& checked) -> absl::Status {
     if (coordinator_ != nullptr) return answer(checked);
     return absl::FailedPreconditionError(
         absl::StrCat("server ", ToNumber(self_), " is not the coordinator, which is server 0"));
   });
 }
 
-grpc::ServerUnaryReactor* AdminService::Explain(grpc::CallbackServerContext* context,
-                                                const v1::ExplainRequest& request,
-                                                v1::ExplainReply* reply) {
+absl::Status AdminService::Explain(RequestCall& call, const v1::ExplainRequest& request,
+                                   v1::ExplainReply& reply) {
   std::string checked;
-  const absl::Status permitted = Guarded(*context, Action::kExplain, request.job(), request.token(),
-                                         [&](const std::string& token) {
-                                           checked = token;
-                                           return jobs_.FindFor(request.job(), token).status();
-                                         });
   // A caller that is refused takes no place from others.
-  if (!permitted.ok()) return Answer(context, permitted);
-  return answers_.Answer(context, CallerOf(*context).peer,
-                         [&] { return Explained(jobs_, request, checked, *reply); });
+  SYNCGRADS_RETURN_IF_ERROR(Guarded(call, Action::kExplain, request.job(), request.token(),
+                                    [&](const std::string& token) {
+                                      checked = token;
+                                      return jobs_.FindFor(request.job(), token).status();
+                                    }));
+  SYNCGRADS_RETURN_IF_ERROR(answers_.Count(call, CallerOf(call.context()).peer));
+  return Explained(jobs_, request, checked, reply);
 }
 
-grpc::ServerUnaryReactor* AdminService::Evict(grpc::CallbackServerContext* context,
-                                              const v1::EvictRequest& request, v1::EvictReply*) {
-  return Answer(
-      context,
-      OnCoordinator(*context, Action::kEvict, request.job(), request.token(),
-                    [&](const std::string& token) -> absl::Status {
-                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
-                      return coordinator_->Evict(request.job(), token, request.worker(),
-                                                 request.reason());
-                    }));
+absl::Status AdminService::Evict(RequestCall& call, const v1::EvictRequest& request,
+                                 v1::EvictReply&) {
+  return OnCoordinator(
+      call, Action::kEvict, request.job(), request.token(),
+      [&](const std::string& token) -> absl::Status {
+        SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
+        return coordinator_->Evict(request.job(), token, request.worker(), request.reason());
+      });
 }
 
-grpc::ServerUnaryReactor* AdminService::Readmit(grpc::CallbackServerContext* context,
-                                                const v1::ReadmitRequest& request,
-                                                v1::ReadmitReply*) {
-  return Answer(
-      context,
-      OnCoordinator(*context, Action::kReadmit, request.job(), request.token(),
-                    [&](const std::string& token) -> absl::Status {
-                      SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
-                      return coordinator_->Readmit(request.job(), token, request.worker());
-                    }));
+absl::Status AdminService::Readmit(RequestCall& call, const v1::ReadmitRequest& request,
+                                   v1::ReadmitReply&) {
+  return OnCoordinator(
+      call, Action::kReadmit, request.job(), request.token(),
+      [&](const std::string& token) -> absl::Status {
+        SYNCGRADS_RETURN_IF_ERROR(CheckName("the worker's name", request.worker()));
+        return coordinator_->Readmit(request.job(), token, request.worker());
+      });
 }
 
-grpc::ServerUnaryReactor* AdminService::Checkpoint(grpc::CallbackServerContext* context,
-                                                   const v1::CheckpointRequest& request,
-                                                   v1::CheckpointReply* reply) {
-  return Answer(context,
-                OnCoordinator(*context, Action::kCheckpoint, request.job(), request.token(),
-                              [&](const std::string& token) -> absl::Status {
-                                SYNCGRADS_ASSIGN_OR_RETURN(
-                                    const uint32_t workers,
-                                    coordinator_->RequestCheckpoint(request.job(), token));
-                                reply->set_workers(workers);
-                                return absl::OkStatus();
-                              }));
+absl::Status AdminService::Checkpoint(RequestCall& call, const v1::CheckpointRequest& request,
+                                      v1::CheckpointReply& reply) {
+  return OnCoordinator(call, Action::kCheckpoint, request.job(), request.token(),
+                       [&](const std::string& token) -> absl::Status {
+                         SYNCGRADS_ASSIGN_OR_RETURN(
+                             const uint32_t workers,
+                             coordinator_->RequestCheckpoint(request.job(), token));
+                         reply.set_workers(workers);
+                         return absl::OkStatus();
+                       });
 }
 
-grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
-                                                        const v1::SetLearningRateRequest& request,
-                                                        v1::SetLearningRateReply* reply) {
-  return Answer(context,
-                OnCoordinator(*context, Action::kSetLearningRate, request.job(), request.token(),
-                              [&](const std::string& token) -> absl::Status {
-                                SYNCGRADS_ASSIGN_OR_RETURN(
-                                    const uint64_t epoch,
-                                    coordinator_->SetLearningRate(request.job(), token,
-                                                                  request.factor(), request.by()));
-                                reply->set_epoch(epoch);
-                                return absl::OkStatus();
-                              }));
+absl::Status AdminService::SetLearningRate(RequestCall& call,
+                                           const v1::SetLearningRateRequest& request,
+                                           v1::SetLearningRateReply& reply) {
+  return OnCoordinator(
+      call, Action::kSetLearningRate, request.job(), request.token(),
+      [&](const std::string& token) -> absl::Status {
+        SYNCGRADS_ASSIGN_OR_RETURN(
+            const uint64_t epoch,
+            coordinator_->SetLearningRate(request.job(), token, request.factor(), request.by()));
+        reply.set_epoch(epoch);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerWriteReactor<v1::OptimizerChunk>* AdminService::ReadOptimizer(
-    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request) {
+void AdminService::ReadOptimizer(RequestCall& call, const v1::ReadOptimizerRequest& request) {
   v1::ReadOptimizerRequest checked = request;
-  const absl::Status permitted = Guarded(*context, Action::kReadOptimizer, request.job(),
+  const absl::Status permitted = Guarded(call, Action::kReadOptimizer, request.job(),
                                          request.token(), [&](const std::string& token) {
                                            checked.set_token(token);
                                            return jobs_.FindFor(request.job(), token).status();
                                          });
-  if (!permitted.ok()) return new RefusedStream<v1::OptimizerChunk>(permitted);
-  return optimizers_.Read(context, checked);
+  if (!permitted.ok()) return call.End(permitted);
+  optimizers_.Read(call, checked);
 }
 
-grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
-                                                  const v1::GetStatusRequest&,
-                                                  v1::GetStatusReply* reply) {
-  const Caller caller = CallerOf(*context);
+absl::Status AdminService::GetStatus(RequestCall& call, const v1::GetStatusRequest&,
+                                     v1::GetStatusReply& reply) {
+  const Caller caller = CallerOf(call.context());
   // First: Allows neither reads rules that have changed nor counts wrong tokens. And a caller that
   // is refused takes no place from others.
-  const absl::Status permitted = access_.CheckAnyJob(caller, Action::kGetStatus);
-  if (!permitted.ok()) return Answer(context, permitted);
-  return answers_.Answer(context, caller.peer, [&]() -> absl::Status {
-    // A caller that may see some jobs gets these.
-    const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
-    status_.FillStatus(*reply);
-    if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(*reply);
-    if (sees_all) return absl::OkStatus();
-    auto& jobs = *reply->mutable_jobs();
-    jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
-                              [&](const v1::JobStatus& job) {
-                                return !access_.Allows(caller, Action::kGetStatus, job.job());
-                              }),
-               jobs.end());
-    return absl::OkStatus();
-  });
+  SYNCGRADS_RETURN_IF_ERROR(access_.CheckAnyJob(caller, Action::kGetStatus));
+  SYNCGRADS_RETURN_IF_ERROR(answers_.Count(call, caller.peer));
+  // A caller that may see some jobs gets these.
+  const bool sees_all = access_.Allows(caller, Action::kGetStatus, kAllJobs);
+  status_.FillStatus(reply);
+  if (!access_.Allows(caller, Action::kEvict, kAllJobs)) HidePaths(reply);
+  if (sees_all) return absl::OkStatus();
+  auto& jobs = *reply.mutable_jobs();
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                            [&](const v1::JobStatus& job) {
+                              return !access_.Allows(caller, Action::kGetStatus, job.job());
+                            }),
+             jobs.end());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
-                                              const v1::DrainRequest& request,
-                                              v1::DrainReply* reply) {
-  return Answer(context, OnCoordinator(*context, Action::kDrain, std::string(kAllJobs),
-                                       request.server_token(), [&](const std::string&) {
-                                         drain_();
-                                         reply->set_jobs(static_cast<uint32_t>(jobs_.All().size()));
-                                         return absl::OkStatus();
-                                       }));
+absl::Status AdminService::Drain(RequestCall& call, const v1::DrainRequest& request,
+                                 v1::DrainReply& reply) {
+  return OnCoordinator(call, Action::kDrain, std::string(kAllJobs), request.server_token(),
+                       [&](const std::string&) {
+                         drain_();
+                         reply.set_jobs(static_cast<uint32_t>(jobs_.All().size()));
+                         return absl::OkStatus();
+                       });
 }
 
-grpc::ServerWriteReactor<v1::TraceReply>* AdminService::Trace(grpc::CallbackServerContext* context,
-                                                              const v1::TraceRequest& request) {
+void AdminService::Trace(RequestCall& call, const v1::TraceRequest& request) {
   v1::TraceRequest checked = request;
-  const absl::Status permitted = Guarded(*context, Action::kTrace, request.job(), request.token(),
-                                         [&](const std::string& token) {
-                                           checked.set_token(token);
-                                           return jobs_.FindFor(request.job(), token).status();
-                                         });
-  if (!permitted.ok()) return new RefusedStream<v1::TraceReply>(permitted);
-  return tracing_.Trace(context, checked);
+  const absl::Status permitted =
+      Guarded(call, Action::kTrace, request.job(), request.token(), [&](const std::string& token) {
+        checked.set_token(token);
+        return jobs_.FindFor(request.job(), token).status();
+      });
+  if (!permitted.ok()) return call.End(permitted);
+  tracing_.Trace(call, checked);
 }
 
-grpc::ServerUnaryReactor* AdminService::StopTrace(grpc::CallbackServerContext* context,
-                                                  const v1::StopTraceRequest& request,
-                                                  v1::StopTraceReply* reply) {
-  return Answer(context, Guarded(*context, Action::kTrace, request.job(), request.token(),
-                                 [&](const std::string& token) -> absl::Status {
-                                   SYNCGRADS_ASSIGN_OR_RETURN(const bool stopped,
-                                                              tracing_.Stop(request.job(), token));
-                                   reply->set_stopped(stopped);
-                                   return absl::OkStatus();
-                                 }));
+absl::Status AdminService::StopTrace(RequestCall& call, const v1::StopTraceRequest& request,
+                                     v1::StopTraceReply& reply) {
+  return Guarded(call, Action::kTrace, request.job(), request.token(),
+                 [&](const std::string& token) -> absl::Status {
+                   SYNCGRADS_ASSIGN_OR_RETURN(const bool stopped,
+                                              tracing_.Stop(request.job(), token));
+                   reply.set_stopped(stopped);
+                   return absl::OkStatus();
+                 });
 }
 
-grpc::ServerWriteReactor<v1::EventsReply>* AdminService::Events(
-    grpc::CallbackServerContext* context, const v1::EventsRequest& request) {
+void AdminService::Events(RequestCall& call, const v1::EventsRequest& request) {
   const std::string job = request.job().empty() ? std::string(kAllJobs) : request.job();
-  return events_.Events(context, request,
-                        [this, caller = CallerOf(*context), job]() -> absl::StatusOr<bool> {
-                          SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kEvents, job));
-                          return access_.Allows(caller, Action::kEvict, job);
-                        });
+  events_.Events(call, request,
+                 [this, caller = CallerOf(call.context()), job]() -> absl::StatusOr<bool> {
+                   SYNCGRADS_RETURN_IF_ERROR(access_.Check(caller, Action::kEvents, job));
+                   return access_.Allows(caller, Action::kEvict, job);
+                 });
 }
 
-grpc::ServerUnaryReactor* AdminService::ReadClock(grpc::CallbackServerContext* context,
-                                                  const v1::ReadClockRequest&,
-                                                  v1::ReadClockReply* reply) {
-  reply->set_clock_ns(TraceNow());
-  return Answer(context, access_.CheckAnyJob(CallerOf(*context), Action::kReadClock));
+absl::Status AdminService::ReadClock(RequestCall& call, const v1::ReadClockRequest&,
+                                     v1::ReadClockReply& reply) {
+  reply.set_clock_ns(TraceNow());
+  return access_.CheckAnyJob(CallerOf(call.context()), Action::kReadClock);
 }
 
 }  // namespace syncgrads::server

@@ -25,63 +25,52 @@ namespace syncgrads::server {
 // Thread-safe: immutable. gRPC calls it on any of its threads.
 class AdminService : public CallbackService {
  public:
-  // The first nine arguments must outlive this object. `coordinator` is null on a server
-  // that follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
+  // All arguments but the last must outlive this object. `coordinator` is null on a server that
+  // follows; Evict, Readmit, Checkpoint, SetLearningRate and Drain then fail with
   // FailedPrecondition. `self` is this server's index. `access` decides about each call. Drain
   // calls `drain`, on any thread.
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                const StatusReport& status, Tracing& tracing, EventStreams& events,
                OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
-               std::function<void()> drain);
+               StreamDeadlines& deadlines, std::function<void()> drain);
 
  private:
-  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
-                                    const v1::ExplainRequest& request, v1::ExplainReply* reply);
-  grpc::ServerUnaryReactor* Evict(grpc::CallbackServerContext* context,
-                                  const v1::EvictRequest& request, v1::EvictReply* reply);
-  grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
-                                    const v1::ReadmitRequest& request, v1::ReadmitReply* reply);
-  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
-                                       const v1::CheckpointRequest& request,
-                                       v1::CheckpointReply* reply);
-  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
-                                            const v1::SetLearningRateRequest& request,
-                                            v1::SetLearningRateReply* reply);
-  grpc::ServerWriteReactor<v1::OptimizerChunk>* ReadOptimizer(
-      grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request);
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest& request,
-                                      v1::GetStatusReply* reply);
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const v1::DrainRequest& request, v1::DrainReply* reply);
-  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
-                                                  const v1::TraceRequest& request);
-  grpc::ServerUnaryReactor* StopTrace(grpc::CallbackServerContext* context,
-                                      const v1::StopTraceRequest& request,
-                                      v1::StopTraceReply* reply);
-  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
-                                                    const v1::EventsRequest& request);
-  grpc::ServerUnaryReactor* ReadClock(grpc::CallbackServerContext* context,
-                                      const v1::ReadClockRequest& request,
-                                      v1::ReadClockReply* reply);
+  absl::Status Explain(RequestCall& call, const v1::ExplainRequest& request,
+                       v1::ExplainReply& reply);
+  absl::Status Evict(RequestCall& call, const v1::EvictRequest& request, v1::EvictReply& reply);
+  absl::Status Readmit(RequestCall& call, const v1::ReadmitRequest& request,
+                       v1::ReadmitReply& reply);
+  absl::Status Checkpoint(RequestCall& call, const v1::CheckpointRequest& request,
+                          v1::CheckpointReply& reply);
+  absl::Status SetLearningRate(RequestCall& call, const v1::SetLearningRateRequest& request,
+                               v1::SetLearningRateReply& reply);
+  void ReadOptimizer(RequestCall& call, const v1::ReadOptimizerRequest& request);
+  absl::Status GetStatus(RequestCall& call, const v1::GetStatusRequest& request,
+                         v1::GetStatusReply& reply);
+  absl::Status Drain(RequestCall& call, const v1::DrainRequest& request, v1::DrainReply& reply);
+  void Trace(RequestCall& call, const v1::TraceRequest& request);
+  absl::Status StopTrace(RequestCall& call, const v1::StopTraceRequest& request,
+                         v1::StopTraceReply& reply);
+  void Events(RequestCall& call, const v1::EventsRequest& request);
+  absl::Status ReadClock(RequestCall& call, const v1::ReadClockRequest& request,
+                         v1::ReadClockReply& reply);
 
   // Serve a method of this name.
   template <typename Request, typename Reply>
   void Unary(absl::string_view name,
-             grpc::ServerUnaryReactor* (AdminService::*method)(Context*, const Request&, Reply*));
-  template <typename Request, typename Reply>
-  void Stream(absl::string_view name,
-              grpc::ServerWriteReactor<Reply>* (AdminService::*method)(Context*, const Request&));
+             absl::Status (AdminService::*method)(RequestCall&, const Request&, Reply&));
+  template <typename Request>
+  void Stream(absl::string_view name, void (AdminService::*method)(RequestCall&, const Request&));
 
   // Returns what `answer` returns if the caller may do this to the job; otherwise the reason why
   // not, or InvalidArgument if no job can have this name. `answer` compares the token that it is
   // given with the job's: the one of the request, or none if rules have decided.
-  absl::Status Guarded(const grpc::CallbackServerContext& context, Action action,
-                       const std::string& job, const std::string& token,
+  absl::Status Guarded(const RequestCall& call, Action action, const std::string& job,
+                       const std::string& token,
                        const std::function<absl::Status(const std::string& token)>& answer);
   // Does the same on the coordinator. Returns FailedPrecondition on another server.
-  absl::Status OnCoordinator(const grpc::CallbackServerContext& context, Action action,
-                             const std::string& job, const std::string& token,
+  absl::Status OnCoordinator(const RequestCall& call, Action action, const std::string& job,
+                             const std::string& token,
                              const std::function<absl::Status(const std::string& token)>& answer);
 
   const Jobs& jobs_;

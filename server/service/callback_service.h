@@ -19,8 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/rpc/parse_message.h"
-#include "common/rpc/status.h"
-#include "server/service/refused_stream.h"
+#include "common/status_macros.h"
+#include "server/service/request_call.h"
+#include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
 
@@ -34,61 +35,58 @@ class CallbackService : public grpc::Service {
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
 
-  explicit CallbackService(const google::protobuf::ServiceDescriptor& service) : service_(service) {
+  // `deadlines` must outlive this object and its calls.
+  CallbackService(const google::protobuf::ServiceDescriptor& service, StreamDeadlines& deadlines)
+      : service_(service), deadlines_(deadlines) {
     for (int i = 0; i < service.method_count(); ++i) {
       const google::protobuf::MethodDescriptor& method = *service.method(i);
       names_.push_back(absl::StrCat("/", service.full_name(), "/", method.name()));
-      AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(), TypeOf(method),
+      // Of all methods; see RequestCall.
+      constexpr auto kType = grpc::internal::RpcMethod::BIDI_STREAMING;
+      AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(), kType,
                                                      /*handler=*/nullptr));
     }
   }
 
-  // `answer` has to use the request before it returns. A request that is malformed or has more than
-  // kMaxRequestBytes is answered with InvalidArgument or ResourceExhausted.
+  // A request that is malformed or has more than kMaxRequestBytes is answered with InvalidArgument
+  // or ResourceExhausted. If `answer` returns OK, the reply is sent.
   template <typename Request, typename Reply>
-  void ServeUnary(
-      absl::string_view method,
-      std::function<grpc::ServerUnaryReactor*(Context*, const Request&, Reply*)> answer) {
+  void ServeUnary(absl::string_view method,
+                  std::function<absl::Status(RequestCall&, const Request&, Reply&)> answer) {
     ServeUnaryBytes<Reply>(method,
-                           [answer = std::move(answer)](Context* context, Bytes& bytes,
-                                                        Reply* reply) -> grpc::ServerUnaryReactor* {
+                           [answer = std::move(answer)](RequestCall& call, Bytes& bytes,
+                                                        Reply& reply) -> absl::Status {
                              Request request;
-                             const absl::Status parsed = Parse(bytes, request);
-                             if (parsed.ok()) return answer(context, request, reply);
-                             grpc::ServerUnaryReactor* const refused = context->DefaultReactor();
-                             refused->Finish(ToGrpc(parsed));
-                             return refused;
+                             SYNCGRADS_RETURN_IF_ERROR(Parse(bytes, request));
+                             return answer(call, request, reply);
                            });
   }
   // The same, without a limit: `answer` is given the bytes.
   template <typename Reply>
   void ServeUnaryBytes(absl::string_view method,
-                       std::function<grpc::ServerUnaryReactor*(Context*, Bytes&, Reply*)> answer) {
-    using Handler = grpc::internal::CallbackUnaryHandler<Bytes, Reply>;
-    Serve(method, new Handler([answer = std::move(answer)](Context* context, const Bytes* request,
-                                                           Reply* reply) {
-            Bytes bytes = *request;
-            return answer(context, bytes, reply);
-          }));
+                       std::function<absl::Status(RequestCall&, Bytes&, Reply&)> answer) {
+    ServeRequest(method, [answer = std::move(answer)](RequestCall& call, Bytes& bytes) {
+      Reply reply;
+      const absl::Status answered = answer(call, bytes, reply);
+      if (!answered.ok()) return call.End(answered);
+      call.EndWith(reply);
+    });
   }
-  // The same for a method whose answer is a stream.
-  template <typename Request, typename Reply>
-  void ServeStream(
-      absl::string_view method,
-      std::function<grpc::ServerWriteReactor<Reply>*(Context*, const Request&)> answer) {
-    using Handler = grpc::internal::CallbackServerStreamingHandler<Bytes, Reply>;
-    Serve(method, new Handler([answer = std::move(answer)](Context* context, const Bytes* request)
-                                  -> grpc::ServerWriteReactor<Reply>* {
-            Bytes bytes = *request;
-            Request parsed;
-            const absl::Status status = Parse(bytes, parsed);
-            if (!status.ok()) return new RefusedStream<Reply>(status);
-            return answer(context, parsed);
-          }));
+  // The same for a method whose answer is a stream, which `answer` begins or refuses.
+  template <typename Request>
+  void ServeStream(absl::string_view method,
+                   std::function<void(RequestCall&, const Request&)> answer) {
+    ServeRequest(method, [answer = std::move(answer)](RequestCall& call, Bytes& bytes) {
+      Request request;
+      const absl::Status parsed = Parse(bytes, request);
+      if (!parsed.ok()) return call.End(parsed);
+      answer(call, request);
+    });
   }
   void ServeBidi(absl::string_view method,
                  std::function<grpc::ServerBidiReactor<Bytes, Bytes>*(Context*)> begin) {
-    Serve(method, new grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(begin)));
+    MarkMethodRawCallback(service_.FindMethodByName(std::string(method))->index(),
+                          new grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(begin)));
   }
 
   // As ParseMessage. Also ResourceExhausted if there are more than `most_bytes`.
@@ -101,23 +99,19 @@ class CallbackService : public grpc::Service {
   }
 
  private:
-  static grpc::internal::RpcMethod::RpcType TypeOf(
-      const google::protobuf::MethodDescriptor& method) {
-    using grpc::internal::RpcMethod;
-    if (!method.server_streaming()) return RpcMethod::NORMAL_RPC;
-    return method.client_streaming() ? RpcMethod::BIDI_STREAMING : RpcMethod::SERVER_STREAMING;
-  }
-
   static absl::Status Parse(Bytes& bytes, google::protobuf::Message& request) {
     static_assert(kMaxRequestBytes <= kParsedAnyway);
     return ParseUpTo(kMaxRequestBytes, /*most_parts=*/0, bytes, request);
   }
 
-  void Serve(absl::string_view method, grpc::internal::MethodHandler* handler) {
-    MarkMethodRawCallback(service_.FindMethodByName(std::string(method))->index(), handler);
+  void ServeRequest(absl::string_view method, RequestCall::Answer answer) {
+    ServeBidi(method, [this, answer = std::move(answer)](Context* context) {
+      return RequestCall::Begin(context, deadlines_, answer);
+    });
   }
 
   const google::protobuf::ServiceDescriptor& service_;
+  StreamDeadlines& deadlines_;
   // The paths of the methods, to which gRPC has pointers.
   std::deque<std::string> names_;
 };

@@ -20,6 +20,7 @@
 #include "common/rpc/peer_address.h"
 #include "common/rpc/status.h"
 #include "common/shm/host.h"
+#include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/access/caller.h"
 #include "server/service/duplex_stream.h"
@@ -285,7 +286,7 @@ class RefusedBidi : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
                                Access& access, StreamDeadlines& deadlines, UnaryAnswers& answers,
                                Tracing& tracing, ServerLoads& loads, EventLog& events)
-    : CallbackService(*v1::ProbeRequest::descriptor()->file()->service(0)),
+    : CallbackService(*v1::ProbeRequest::descriptor()->file()->service(0), deadlines),
       coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
@@ -297,12 +298,12 @@ ControlService::ControlService(Coordinator* coordinator, std::string coordinator
   ServeBidi("Join", [this](Context* context) { return Join(context); });
   ServeBidi("Follow", [this](Context* context) { return Follow(context); });
   ServeUnaryBytes<v1::ProbeReply>("Probe",
-                                  [this](Context* context, Bytes& bytes, v1::ProbeReply* reply) {
-                                    return Probe(context, bytes, reply);
+                                  [this](RequestCall& call, Bytes& bytes, v1::ProbeReply& reply) {
+                                    return Probe(call, bytes, reply);
                                   });
   ServeUnaryBytes<v1::TraceReportReply>(
-      "ReportTrace", [this](Context* context, Bytes& bytes, v1::TraceReportReply* reply) {
-        return ReportTrace(context, bytes, reply);
+      "ReportTrace", [this](const RequestCall& call, Bytes& bytes, v1::TraceReportReply& reply) {
+        return ReportTrace(call, bytes, reply);
       });
 }
 
@@ -339,37 +340,28 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
   return reactor;
 }
 
-grpc::ServerUnaryReactor* ControlService::Probe(Context* context, Bytes& bytes,
-                                                v1::ProbeReply* reply) {
-  const Caller caller = CallerOf(*context);
+absl::Status ControlService::Probe(RequestCall& call, Bytes& bytes, v1::ProbeReply& reply) {
+  const Caller caller = CallerOf(call.context());
   v1::ProbeRequest request;
-  absl::Status probed = access_.CheckAnyJob(caller, Action::kProbe);
-  if (probed.ok()) probed = ParseUpTo(kMaxProbeBytes, /*most_parts=*/0, bytes, request);
-  if (probed.ok() && request.reply_bytes() > kMaxProbeReply) {
-    probed = absl::InvalidArgumentError(
+  SYNCGRADS_RETURN_IF_ERROR(access_.CheckAnyJob(caller, Action::kProbe));
+  SYNCGRADS_RETURN_IF_ERROR(ParseUpTo(kMaxProbeBytes, /*most_parts=*/0, bytes, request));
+  if (request.reply_bytes() > kMaxProbeReply) {
+    return absl::InvalidArgumentError(
         absl::StrCat("a reply of ", request.reply_bytes(), " bytes: at most ", kMaxProbeReply));
   }
-  if (probed.ok() && request.reply_bytes() > 0) {
-    return answers_.Answer(context, caller.peer, [&] {
-      reply->mutable_padding()->assign(request.reply_bytes(), '\0');
-      return absl::OkStatus();
-    });
-  }
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(probed));
-  return reactor;
+  if (request.reply_bytes() == 0) return absl::OkStatus();
+  SYNCGRADS_RETURN_IF_ERROR(answers_.Count(call, caller.peer));
+  reply.mutable_padding()->assign(request.reply_bytes(), '\0');
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ControlService::ReportTrace(Context* context, Bytes& bytes,
-                                                      v1::TraceReportReply* reply) {
-  reply->set_clock_ns(TraceNow());
+absl::Status ControlService::ReportTrace(const RequestCall& call, Bytes& bytes,
+                                         v1::TraceReportReply& reply) {
+  reply.set_clock_ns(TraceNow());
   v1::TraceReport report;
-  absl::Status reported = access_.CheckAnyJob(CallerOf(*context), Action::kReportTrace);
-  if (reported.ok()) reported = ParseUpTo(kMaxTraceBytes, kMostTraceParts, bytes, report);
-  if (reported.ok()) reported = tracing_.Report(report);
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(reported));
-  return reactor;
+  SYNCGRADS_RETURN_IF_ERROR(access_.CheckAnyJob(CallerOf(call.context()), Action::kReportTrace));
+  SYNCGRADS_RETURN_IF_ERROR(ParseUpTo(kMaxTraceBytes, kMostTraceParts, bytes, report));
+  return tracing_.Report(report);
 }
 
 }  // namespace syncgrads::server

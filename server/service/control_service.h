@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/control.pb.h"
 #include "server/access/access.h"
@@ -39,9 +40,8 @@ class ControlService : public CallbackService {
  private:
   grpc::ServerBidiReactor<Bytes, Bytes>* Join(Context* context);
   grpc::ServerBidiReactor<Bytes, Bytes>* Follow(Context* context);
-  grpc::ServerUnaryReactor* Probe(Context* context, Bytes& bytes, v1::ProbeReply* reply);
-  grpc::ServerUnaryReactor* ReportTrace(Context* context, Bytes& bytes,
-                                        v1::TraceReportReply* reply);
+  absl::Status Probe(RequestCall& call, Bytes& bytes, v1::ProbeReply& reply);
+  absl::Status ReportTrace(const RequestCall& call, Bytes& bytes, v1::TraceReportReply& reply);
 
   Coordinator* const coordinator_;
   const std::string coordinator_address_;

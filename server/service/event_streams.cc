@@ -9,10 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/net/address.h"
-#include "common/rpc/status.h"
+#include "common/status_macros.h"
 #include "server/access/caller.h"
-#include "server/service/cancellable_call.h"
-#include "server/service/refused_stream.h"
 #include "server/service/start_thread.h"
 
 namespace syncgrads::server {
@@ -59,13 +57,13 @@ v1::EventsReply NewestEvents(const EventLog& log, ServerIndex self, size_t most,
 }
 
 // One call. gRPC calls the methods On… on any of its threads; everything else is called on the
-// thread of the EventStreams. Owned by the EventStreams until OnDone.
-class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
+// thread of the EventStreams. Owned by the EventStreams and the call until OnDone.
+class EventStreams::Stream : public RequestCall::Events {
  public:
-  Stream(EventStreams& streams, grpc::CallbackServerContext* context, std::string network,
+  Stream(EventStreams& streams, RequestCall& call, std::string network,
          const v1::EventsRequest& request, EventsPermission permission, bool with_details)
       : streams_(streams),
-        call_(context),
+        call_(call.shared_from_this()),
         network_(std::move(network)),
         job_(request.job()),
         follows_(request.follow()),
@@ -114,22 +112,21 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
     if (cancelled_) return absl::InfiniteFuture();
     if (MonotonicNow() < deadline) return deadline;
     cancelled_ = true;
-    call_.Cancel({grpc::StatusCode::CANCELLED, "the events were not read in time"});
+    call_->Cancel({grpc::StatusCode::CANCELLED, "the events were not read in time"});
     return absl::InfiniteFuture();
   }
   absl::Time End(const absl::Status& status) {
     finished_ = true;
-    Finish(ToGrpc(status));
+    call_->End(status);
     return absl::InfiniteFuture();
   }
-  absl::Time Write(v1::EventsReply reply) {
-    reply_ = std::move(reply);
+  absl::Time Write(const v1::EventsReply& reply) {
     const absl::Time deadline = MonotonicNow() + streams_.options_.write_timeout;
     {
       MutexLock lock(mutex_);
       write_deadline_ = deadline;
     }
-    StartWrite(&reply_);
+    call_->Write(reply);
     return deadline;
   }
 
@@ -148,13 +145,10 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
     }
     streams_.log_.Wake();
   }
-  void OnDone() override {
-    call_.Done();
-    streams_.Remove(this);
-  }
+  void OnDone() override { streams_.Remove(this); }
 
   EventStreams& streams_;
-  CancellableCall call_;
+  const std::shared_ptr<RequestCall> call_;
   const std::string network_;
   const std::string job_;
   const bool follows_;
@@ -164,7 +158,6 @@ class EventStreams::Stream : public grpc::ServerWriteReactor<v1::EventsReply> {
   uint64_t next_;
   bool cancelled_ = false;
   bool finished_ = false;
-  v1::EventsReply reply_;  // used by gRPC too, while it is being written
 
   Mutex mutex_;
   // InfiniteFuture if nothing is being written.
@@ -184,41 +177,42 @@ EventStreams::~EventStreams() {
   if (thread.joinable()) thread.join();
 }
 
-grpc::ServerWriteReactor<v1::EventsReply>* EventStreams::Events(
-    grpc::CallbackServerContext* context, const v1::EventsRequest& request,
-    EventsPermission permission) {
+void EventStreams::Events(RequestCall& call, const v1::EventsRequest& request,
+                          EventsPermission permission) {
   const absl::StatusOr<bool> permitted = permission();
-  if (!permitted.ok()) return new RefusedStream<v1::EventsReply>(permitted.status());
-  const std::string network = NetworkOf(CallerOf(*context).peer);
-  Stream* begun = nullptr;
-  {
-    MutexLock lock(mutex_);
-    if (stopping_) {
-      return new RefusedStream<v1::EventsReply>(absl::UnavailableError(kStopping));
-    }
-    const auto refused = [](size_t streams, absl::string_view whose, size_t most) {
-      return new RefusedStream<v1::EventsReply>(absl::ResourceExhaustedError(
-          absl::StrCat("this server already sends its events to ", streams, " callers", whose,
-                       ", of at most ", most, ": retry when one of them has ended")));
-    };
-    if (streams_.size() >= options_.max_streams) {
-      return refused(streams_.size(), "", options_.max_streams);
-    }
-    const auto of_network = static_cast<size_t>(
-        absl::c_count_if(streams_, [&](const auto& one) { return one->network() == network; }));
-    if (of_network >= options_.max_streams_of_network) {
-      return refused(of_network, absl::StrCat(" of ", network), options_.max_streams_of_network);
-    }
-    if (!thread_.joinable()) {
-      const absl::Status started = StartThread("events", thread_, [this] { Run(); });
-      if (!started.ok()) return new RefusedStream<v1::EventsReply>(started);
-    }
-    streams_.push_back(std::make_shared<Stream>(*this, context, network, request,
-                                                std::move(permission), *permitted));
-    begun = streams_.back().get();
-  }
+  if (!permitted.ok()) return call.End(permitted.status());
+  const auto stream =
+      std::make_shared<Stream>(*this, call, NetworkOf(CallerOf(call.context()).peer), request,
+                               std::move(permission), *permitted);
+  // Before the thread may write.
+  call.SetEvents(stream);
+  const absl::Status added = Add(stream);
+  if (!added.ok()) return call.End(added);
   log_.Wake();
-  return begun;
+}
+
+absl::Status EventStreams::Add(std::shared_ptr<Stream> stream) {
+  MutexLock lock(mutex_);
+  if (stopping_) return absl::UnavailableError(kStopping);
+  const auto refused = [](size_t streams, absl::string_view whose, size_t most) {
+    return absl::ResourceExhaustedError(absl::StrCat("this server already sends its events to ",
+                                                     streams, " callers", whose, ", of at most ",
+                                                     most, ": retry when one of them has ended"));
+  };
+  if (streams_.size() >= options_.max_streams) {
+    return refused(streams_.size(), "", options_.max_streams);
+  }
+  const auto of_network = static_cast<size_t>(absl::c_count_if(
+      streams_, [&](const auto& one) { return one->network() == stream->network(); }));
+  if (of_network >= options_.max_streams_of_network) {
+    return refused(of_network, absl::StrCat(" of ", stream->network()),
+                   options_.max_streams_of_network);
+  }
+  if (!thread_.joinable()) {
+    SYNCGRADS_RETURN_IF_ERROR(StartThread("events", thread_, [this] { Run(); }));
+  }
+  streams_.push_back(std::move(stream));
+  return absl::OkStatus();
 }
 
 void EventStreams::Stop() {

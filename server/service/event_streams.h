@@ -14,8 +14,9 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "proto/admin.grpc.pb.h"
+#include "proto/admin.pb.h"
 #include "server/service/event_log.h"
+#include "server/service/request_call.h"
 
 namespace syncgrads::server {
 
@@ -53,19 +54,23 @@ class EventStreams {
   // Waits for the thread. All calls must have ended.
   ~EventStreams();
 
-  // Begins a call of Admin.Events, or refuses it, with ResourceExhausted if there are too many.
+  // Answers a call of Admin.Events, or refuses it, with ResourceExhausted if there are too many.
   // `permission` is called at the beginning, and on the thread of this object at each
   // permission_interval; it must not block for long. The call ends with PermissionDenied if the
   // caller may not read the events any more.
-  grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
-                                                    const v1::EventsRequest& request,
-                                                    EventsPermission permission);
+  void Events(RequestCall& call, const v1::EventsRequest& request, EventsPermission permission);
   // Refuses further calls, and ends those in progress, with Unavailable. Does not wait.
   void Stop();
 
  private:
   class Stream;
 
+  // Counts a call, and starts the thread if it is the first one.
+  //
+  // Errors:
+  //   ResourceExhausted  there are too many calls, or no thread
+  //   Unavailable        after Stop
+  absl::Status Add(std::shared_ptr<Stream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends events until the destructor ends the thread.
   void Run();
   void Remove(const Stream* stream);

@@ -1,7 +1,5 @@
 #include "server/service/optimizer_stream.h"
 
-#include <grpcpp/server_context.h>
-
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,11 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/net/address.h"
-#include "common/rpc/status.h"
 #include "common/status_macros.h"
 #include "server/access/caller.h"
-#include "server/service/cancellable_call.h"
-#include "server/service/refused_stream.h"
 
 namespace syncgrads::server {
 namespace {
@@ -38,27 +33,27 @@ absl::StatusOr<Results> Hold(const Jobs& jobs, const v1::ReadOptimizerRequest& r
 
 }  // namespace
 
-// One call. It has a shared pointer to itself until gRPC has called OnDone. gRPC calls the methods
-// On… one at a time, except for OnTimeout, which the thread of StreamDeadlines calls.
-class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerChunk>,
+// One call, which owns it. gRPC calls the methods On… one at a time, except for OnTimeout, which
+// the thread of StreamDeadlines calls.
+class OptimizerStreams::Stream : public RequestCall::Events,
                                  public TimedStream,
                                  public std::enable_shared_from_this<Stream> {
  public:
-  Stream(OptimizerStreams& streams, grpc::CallbackServerContext* context, std::string network,
-         std::string job)
-      : streams_(streams), call_(context), network_(std::move(network)), job_(std::move(job)) {}
+  Stream(OptimizerStreams& streams, RequestCall& call, std::string network, std::string job)
+      : streams_(streams),
+        call_(call.shared_from_this()),
+        network_(std::move(network)),
+        job_(std::move(job)) {}
 
-  // To be called once, before the reactor is returned to gRPC.
+  // To be called once.
   void Start(absl::StatusOr<Results> results) {
-    self_ = shared_from_this();
+    call_->SetEvents(shared_from_this());
     RenewDeadline();
-    if (!results.ok()) {
-      Finish(ToGrpc(results.status()));
-      return;
-    }
+    if (!results.ok()) return call_->End(results.status());
     results_ = *std::move(results);
-    message_.set_chunks(static_cast<uint32_t>(results_.size()));
-    StartWrite(&message_);
+    v1::OptimizerChunk first;
+    first.set_chunks(static_cast<uint32_t>(results_.size()));
+    call_->Write(first);
   }
 
  private:
@@ -72,52 +67,46 @@ class OptimizerStreams::Stream : public grpc::ServerWriteReactor<v1::OptimizerCh
     RenewDeadline();
     if (!ok) {
       results_.clear();
-      return Finish({grpc::StatusCode::CANCELLED, "the client has disconnected"});
+      return call_->End(absl::CancelledError("the client has disconnected"));
     }
-    if (sent_ == results_.size()) return Finish(grpc::Status::OK);
-    message_.Clear();
+    if (sent_ == results_.size()) return call_->End(absl::OkStatus());
+    v1::OptimizerChunk message;
     const RoundResult& result = *results_[sent_];
-    message_.set_chunk(ToNumber(result.chunk));
-    message_.mutable_updates()->Assign(result.slot->updates.begin(), result.slot->updates.end());
+    message.set_chunk(ToNumber(result.chunk));
+    message.mutable_updates()->Assign(result.slot->updates.begin(), result.slot->updates.end());
     for (const AlignedBuffer& slot : result.slot->optimizer) {
-      message_.add_slots(slot.data(), result.payload.size());
+      message.add_slots(slot.data(), result.payload.size());
     }
     // From here on the slot can be written again.
     results_[sent_++] = nullptr;
-    StartWrite(&message_);
+    call_->Write(message);
   }
 
   void OnTimeout(absl::Duration time) override {
-    call_.Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
-                  absl::StrCat("a message was not read within ", absl::FormatDuration(time))});
+    call_->Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
+                   absl::StrCat("a message was not read within ", absl::FormatDuration(time))});
   }
   void OnDone() override {
-    call_.Done();
     streams_.deadlines_.Remove(this, deadline_);
     streams_.Ended(network_, job_);
-    self_.reset();
   }
 
   OptimizerStreams& streams_;
-  CancellableCall call_;
+  const std::shared_ptr<RequestCall> call_;
   const std::string network_;
   const std::string job_;
-  std::shared_ptr<Stream> self_;
   Results results_;
   size_t sent_ = 0;
-  v1::OptimizerChunk message_;
   // The deadline that was registered last.
   absl::Time deadline_ = absl::InfiniteFuture();
 };
 
-grpc::ServerWriteReactor<v1::OptimizerChunk>* OptimizerStreams::Read(
-    grpc::CallbackServerContext* context, const v1::ReadOptimizerRequest& request) {
-  std::string network = NetworkOf(CallerOf(*context).peer);
+void OptimizerStreams::Read(RequestCall& call, const v1::ReadOptimizerRequest& request) {
+  std::string network = NetworkOf(CallerOf(call.context()).peer);
   const absl::Status begun = Begin(network, request.job());
-  if (!begun.ok()) return new RefusedStream<v1::OptimizerChunk>(begun);
-  auto stream = std::make_shared<Stream>(*this, context, std::move(network), request.job());
-  stream->Start(Hold(jobs_, request));
-  return stream.get();
+  if (!begun.ok()) return call.End(begun);
+  std::make_shared<Stream>(*this, call, std::move(network), request.job())
+      ->Start(Hold(jobs_, request));
 }
 
 absl::Status OptimizerStreams::Begin(const std::string& network, const std::string& job) {

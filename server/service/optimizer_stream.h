@@ -4,8 +4,6 @@
 #ifndef SYNCGRADS_SERVER_SERVICE_OPTIMIZER_STREAM_H_
 #define SYNCGRADS_SERVER_SERVICE_OPTIMIZER_STREAM_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstddef>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include "proto/admin.pb.h"
 #include "server/core/jobs/jobs.h"
 #include "server/service/counts_by_name.h"
+#include "server/service/request_call.h"
 #include "server/service/stream_deadlines.h"
 
 namespace syncgrads::server {
@@ -32,7 +31,7 @@ class OptimizerStreams {
   OptimizerStreams(const Jobs& jobs, StreamDeadlines& deadlines)
       : jobs_(jobs), deadlines_(deadlines) {}
 
-  // Begins a call, whose caller may read the optimizer's state of the job, or refuses it. The call
+  // Answers a call, whose caller may read the optimizer's state of the job, or refuses it. The call
   // sends one message for each chunk as the caller reads, and drops the reference to a chunk's slot
   // once the chunk is copied into its message. All calls must have ended before this object is
   // destroyed.
@@ -46,8 +45,7 @@ class OptimizerStreams {
   //                       calls
   //   DeadlineExceeded    the caller has not read a message in time
   //   Cancelled           the caller has disconnected
-  grpc::ServerWriteReactor<v1::OptimizerChunk>* Read(grpc::CallbackServerContext* context,
-                                                     const v1::ReadOptimizerRequest& request);
+  void Read(RequestCall& call, const v1::ReadOptimizerRequest& request);
 
  private:
   class Stream;

@@ -14,7 +14,6 @@
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/core/plan/seconds.h"
-#include "server/service/refused_stream.h"
 #include "server/service/start_thread.h"
 
 namespace syncgrads::server {
@@ -28,29 +27,27 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
 
 }  // namespace
 
-// One call of Admin.Trace, which a thread writes to. Owned by itself until OnDone, and by the
-// thread of the trace. Thread-safe.
-class Tracing::Stream : public grpc::ServerWriteReactor<v1::TraceReply> {
+// One call of Admin.Trace, which a thread writes to. Owned by the call and by the thread of the
+// trace. Thread-safe.
+class Tracing::Stream : public RequestCall::Events {
  public:
-  explicit Stream(grpc::CallbackServerContext* context) : context_(context) {}
-
-  // From now on, until OnDone, the stream owns itself, and Finish must be called.
-  void Start(std::shared_ptr<Stream> self) { self_ = std::move(self); }
+  explicit Stream(RequestCall& call) : call_(call.shared_from_this()) {}
 
   // Sends a message, and waits until gRPC has taken it. If the caller does not read, cancels the
   // call.
-  void Write(v1::TraceReply reply) {
+  void Write(const v1::TraceReply& reply) {
     if (over_) return;
-    reply_ = std::move(reply);
     MutexLock lock(mutex_);
     writing_ = true;
-    StartWrite(&reply_);
+    call_->Write(reply);
     const absl::Time deadline = MonotonicNow() + kTimeout;
     while (writing_ && changed_.WaitUntil(mutex_, deadline)) continue;
     if (!writing_) return;
-    context_->TryCancel();
+    call_->Cancel({grpc::StatusCode::CANCELLED, "the trace was not read in time"});
     while (writing_) changed_.WaitUntil(mutex_, absl::InfiniteFuture());
   }
+
+  void Finish() { call_->End(absl::OkStatus()); }
 
   // True once the call was cancelled or its connection has broken.
   const std::atomic<bool>& over() const { return over_; }
@@ -66,17 +63,14 @@ class Tracing::Stream : public grpc::ServerWriteReactor<v1::TraceReply> {
     changed_.NotifyAll();
   }
   void OnCancel() override { End(); }
-  void OnDone() override { self_.reset(); }
   void End() {
     over_ = true;
     recorded_ = true;
   }
 
-  grpc::CallbackServerContext* const context_;
-  std::shared_ptr<Stream> self_;
+  const std::shared_ptr<RequestCall> call_;
   std::atomic<bool> over_{false};
   std::atomic<bool> recorded_{false};
-  v1::TraceReply reply_;  // used by the thread of the trace, and by gRPC while `writing_`
   Mutex mutex_;
   CondVar changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -91,12 +85,11 @@ Tracing::~Tracing() {
   if (thread.joinable()) thread.join();
 }
 
-grpc::ServerWriteReactor<v1::TraceReply>* Tracing::Trace(grpc::CallbackServerContext* context,
-                                                         const v1::TraceRequest& request) {
-  auto stream = std::make_shared<Stream>(context);
+void Tracing::Trace(RequestCall& call, const v1::TraceRequest& request) {
+  const auto stream = std::make_shared<Stream>(call);
+  call.SetEvents(stream);
   const absl::Status begun = Begin(request, stream);
-  if (!begun.ok()) return new RefusedStream<v1::TraceReply>(begun);
-  return stream.get();
+  if (!begun.ok()) call.End(begun);
 }
 
 absl::Status Tracing::Check(const v1::TraceRequest& request) const {
@@ -142,14 +135,13 @@ absl::Status Tracing::Begin(const v1::TraceRequest& request,
   if (thread_.joinable()) thread_.join();
   absl::Status started = StartThread(
       "a trace", thread_, [this, stream, begun, length, job = request.job(), reports = reports_] {
-        stream->Start(stream);
         stream->Write(begun);
         Run(job, length, *stream, reports);
         {
           MutexLock end(mutex_);
           EndLocked();
         }
-        stream->Finish(grpc::Status::OK);
+        stream->Finish();
       });
   if (!started.ok()) EndLocked();
   return started;
@@ -191,7 +183,7 @@ void Tracing::Run(const std::string& job, absl::Duration length, Stream& stream,
     v1::TraceReply reply;
     reply.mutable_process()->set_process(TraceProcess());
     *reply.mutable_process()->mutable_part() = std::move(part);
-    stream.Write(std::move(reply));
+    stream.Write(reply);
   }
   if (reports != nullptr) SendReports(job, stream, *reports);
 }
@@ -202,7 +194,7 @@ void Tracing::SendReports(const std::string& job, Stream& stream, TraceReports& 
     if (std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kCheckInterval)) {
       v1::TraceReply reply;
       *reply.mutable_process() = *std::move(process);
-      stream.Write(std::move(reply));
+      stream.Write(reply);
     } else {
       StopAwaiting(job, MonotonicNow() >= deadline, stream, reports);
     }
@@ -223,7 +215,7 @@ void Tracing::StopAwaiting(const std::string& job, bool too_late, Stream& stream
         "worker \"", worker.name, "\" (rank ", worker.rank.value_or(0), ") ",
         present ? absl::StrCat("did not report within ", Seconds(kTimeout), " after the recording")
                 : "left the job or was dropped before it had reported"));
-    stream.Write(std::move(reply));
+    stream.Write(reply);
   }
 }
 

@@ -14,10 +14,11 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "proto/admin.grpc.pb.h"
+#include "proto/admin.pb.h"
 #include "proto/control.pb.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
+#include "server/service/request_call.h"
 #include "server/service/trace_reports.h"
 
 namespace syncgrads::server {
@@ -31,9 +32,8 @@ class Tracing {
   // Waits for the thread of the last trace. The calls of Trace must have ended.
   ~Tracing();
 
-  // Begins the trace that Admin.Trace requests, or refuses it.
-  grpc::ServerWriteReactor<v1::TraceReply>* Trace(grpc::CallbackServerContext* context,
-                                                  const v1::TraceRequest& request);
+  // Begins the trace that a call of Admin.Trace requests, or refuses it.
+  void Trace(RequestCall& call, const v1::TraceRequest& request);
 
   // Ends the recording in progress of this job, here and, on the coordinator, of its workers.
   // Returns false if there is none.

@@ -156,15 +156,18 @@ def _():
     return f"{sent} were taken, and another call is answered"
 
 
-@row("6,000 streams without a message, of a peer that never acknowledges the limit of streams")
+@row("6,000 calls without a message, of a peer that never acknowledges the limit of streams")
 def _():
+    methods = ("/syncgrads.v1.Control/Join", "/syncgrads.v1.Data/Exchange",
+               "/syncgrads.v1.Control/Probe", "/syncgrads.v1.Admin/GetStatus",
+               "/syncgrads.v1.Admin/Events", "/grpc.health.v1.Health/Check")
     connections = [RawConnection() for _ in range(6)]
     for connection in connections:
         connection.acknowledges = False
         connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS), *[
-            RawConnection.headers("/syncgrads.v1.Control/Join", 1 + 2 * number)
+            RawConnection.headers(methods[number % len(methods)], 1 + 2 * number)
             for number in range(1000)])
-    # The server keeps 4,096 of them until the deadline for their hello. The oldest end before.
+    # The server keeps 4,096 of them until the deadline for their message. The oldest end before.
     late = 0
     for connection in connections:
         ended = 0

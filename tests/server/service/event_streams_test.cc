@@ -16,10 +16,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/service/callback_service.h"
+#include "server/service/stream_deadlines.h"
 #include "tests/server/core/fixtures.h"
 #include "tests/testing/wait_until.h"
 
@@ -38,7 +41,7 @@ class EventStreamsTest : public ::testing::Test {
     log.job_limits.at_once = std::numeric_limits<double>::infinity();
     log_.emplace(journal_, std::move(log));
     streams_.emplace(*log_, ServerIndex{2}, options);
-    admin_.emplace(*streams_, [this]() -> absl::StatusOr<bool> {
+    admin_.emplace(deadlines_, *streams_, [this]() -> absl::StatusOr<bool> {
       MutexLock lock(mutex_);
       return permission_;
     });
@@ -117,15 +120,16 @@ class EventStreamsTest : public ::testing::Test {
   absl::StatusOr<bool> permission_ ABSL_GUARDED_BY(mutex_) = true;
   std::optional<EventLog> log_;
   std::optional<EventStreams> streams_;
-  struct Admin : v1::Admin::CallbackService {
-    Admin(EventStreams& streams, EventsPermission permission)
-        : streams(streams), permission(std::move(permission)) {}
-    grpc::ServerWriteReactor<v1::EventsReply>* Events(grpc::CallbackServerContext* context,
-                                                      const v1::EventsRequest* request) override {
-      return streams.Events(context, *request, permission);
+  StreamDeadlines deadlines_{absl::InfiniteDuration(), Clock::Real()};
+  struct Admin : CallbackService {
+    Admin(StreamDeadlines& deadlines, EventStreams& streams, EventsPermission permission)
+        : CallbackService(*v1::EventsRequest::descriptor()->file()->service(0), deadlines) {
+      ServeStream<v1::EventsRequest>("Events",
+                                     [&streams, permission = std::move(permission)](
+                                         RequestCall& call, const v1::EventsRequest& request) {
+                                       streams.Events(call, request, permission);
+                                     });
     }
-    EventStreams& streams;
-    const EventsPermission permission;
   };
   std::optional<Admin> admin_;
   std::unique_ptr<grpc::Server> server_;
