@@ -142,9 +142,8 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
   const HostPort endpoint = AddressOf(address);
   std::optional<unsigned> other_user;
   if (IsLoopback(endpoint.host)) other_user = OtherUserOf(connection, address);
-  const std::string peer = other_user.has_value()
-                               ? absl::StrCat("user ", *other_user, " of this host")
-                               : NetworkOf(endpoint.host);
+  const std::string peer =
+      other_user.has_value() ? DescribeUser(*other_user) : NetworkOf(endpoint.host);
   std::string past = PastLimit(peer);
   if (!past.empty() && MonotonicNow() >= looked_for_closed_ + kLookAgain) {
     looked_for_closed_ = MonotonicNow();
@@ -195,16 +194,16 @@ std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
   sockaddr_storage own = {};
   socklen_t length = sizeof(own);
   if (getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
-    return std::nullopt;
+    return kUnknownUser;
   }
   const absl::StatusOr<unsigned> user = UserOfTcpPeer(address, own);
   if (!user.ok()) {
-    // NotFound: the peer has closed the connection.
+    // NotFound: the peer has closed its socket.
     if (absl::IsUnavailable(user.status())) {
       const std::optional<uint64_t> times = refusals_.Pass("user");
       if (times.has_value()) warn_(std::string(user.status().message()));
     }
-    return std::nullopt;
+    return kUnknownUser;
   }
   return *user == 0 || *user == geteuid() ? std::nullopt : std::optional<unsigned>(*user);
 }

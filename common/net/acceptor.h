@@ -115,7 +115,7 @@ class Acceptor {
   void TakeIn(FileDescriptor connection, FileDescriptor copy, const std::string& peer,
               bool is_local);
   // Returns the user of a TCP connection within this host, if that is neither root nor this
-  // process's user.
+  // process's user; kUnknownUser if the kernel does not name it.
   std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,
                                       const sockaddr_storage& address);
   // Adds the connection to the strangers. Returns false if there is no descriptor for that.

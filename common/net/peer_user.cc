@@ -71,6 +71,9 @@ absl::StatusOr<unsigned> UserOfTcpPeer(const sockaddr_storage& peer, const socka
       length >= static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)))) {
     inet_diag_msg found;
     std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof(found));
+    // The peer has closed its socket, which belongs to no process any more: the kernel then names
+    // root.
+    if (found.idiag_inode == 0) return absl::NotFoundError("the peer has closed the connection");
     return found.idiag_uid;
   }
   if (header.nlmsg_type == NLMSG_ERROR &&

@@ -13,7 +13,7 @@ namespace syncgrads {
 // addresses of this host, in the ids of this process's user namespace. Asks the kernel (sock_diag).
 //
 // Errors:
-//   NotFound     there is no such socket in this network namespace
+//   NotFound     there is no such socket in this network namespace, or it has been closed
 //   Unavailable  the kernel does not answer
 absl::StatusOr<unsigned> UserOfTcpPeer(const sockaddr_storage& peer, const sockaddr_storage& own);
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -39,12 +40,22 @@ void ResetConnection(int connection) {
   if (connect(connection, &none, sizeof(none)) != 0) shutdown(connection, SHUT_RDWR);
 }
 
+std::string DescribeUser(unsigned user) {
+  if (user == kUnknownUser) return "an unknown user of this host";
+  return absl::StrCat("user ", user, " of this host");
+}
+
 bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoint,
                     const std::string& network, std::optional<unsigned> other_user) {
   FileDescriptor copy(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return false;
   MutexLock lock(mutex_);
+  if (other_user.has_value() && ended_.size() >= kMostEnded) {
+    errno = EUSERS;
+    return false;
+  }
   // An earlier connection with the same endpoint must have ended.
+  ended_.erase(endpoint);
   strangers_[endpoint] = {std::move(copy), network, other_user, ++added_};
   return true;
 }
@@ -62,8 +73,11 @@ void Strangers::Admit(const std::string& endpoint) {
 
 std::optional<unsigned> Strangers::OtherUserOf(const std::string& endpoint) const {
   MutexLock lock(mutex_);
-  const auto found = strangers_.find(endpoint);
-  return found == strangers_.end() ? std::nullopt : found->second.other_user;
+  if (const auto found = strangers_.find(endpoint); found != strangers_.end()) {
+    return found->second.other_user;
+  }
+  const auto ended = ended_.find(endpoint);
+  return ended == ended_.end() ? std::nullopt : std::optional<unsigned>(ended->second.user);
 }
 
 size_t Strangers::size() const {
@@ -85,8 +99,10 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
       ResetConnection(stranger.copy.get());
       cut.push_back(absl::StrCat(one->first, " was admitted to nothing", excess));
     }
-    strangers_.erase(one);
+    EraseLocked(one);
   }
+  for (auto& [endpoint, ended] : ended_) ended.age += elapsed;
+  std::erase_if(ended_, [this](const auto& one) { return one.second.age > limits_.time; });
   return cut;
 }
 
@@ -118,8 +134,13 @@ std::optional<std::string> Strangers::CutOldest() {
   std::string text = absl::StrCat(oldest->first, " makes room: ", most->second, " connections of ",
                                   most->first, " were admitted to nothing yet");
   ResetConnection(oldest->second.copy.get());
-  strangers_.erase(oldest);
+  EraseLocked(oldest);
   return text;
+}
+
+void Strangers::EraseLocked(Map::iterator ended) {
+  if (ended->second.other_user.has_value()) ended_[ended->first] = {*ended->second.other_user, {}};
+  strangers_.erase(ended);
 }
 
 }  // namespace syncgrads

@@ -26,6 +26,13 @@ namespace syncgrads {
 // dropped; after shutdown() it could still be read.
 void ResetConnection(int connection);
 
+// A user of this host whom the kernel does not name, for example because the peer has closed its
+// socket. What it has sent before may still be read.
+inline constexpr unsigned kUnknownUser = ~0u;
+
+// Returns "user 1001 of this host", or "an unknown user of this host".
+std::string DescribeUser(unsigned user);
+
 struct StrangerLimits {
   // The bytes that a connection may send while no stream has begun on it: a TLS handshake, and a
   // first call's headers and request.
@@ -46,8 +53,8 @@ class Strangers {
 
   // Adds a connection. It is watched by a copy of its descriptor. `network` is the text by which
   // the connections of one peer are counted. `other_user`: the user at its other end, if that is
-  // known and is neither this process's user nor root. Returns false if there is no descriptor for
-  // the copy.
+  // neither this process's user nor root; kUnknownUser if it is not known. Returns false if there
+  // is no descriptor for the copy, or if too many connections of other users have ended lately.
   bool Add(const FileDescriptor& connection, const std::string& endpoint,
            const std::string& network, std::optional<unsigned> other_user);
   // A stream has begun on the connection.
@@ -55,7 +62,8 @@ class Strangers {
   // A call on the connection was admitted: it is a stranger no more.
   void Admit(const std::string& endpoint);
 
-  // The user given to Add; nullopt if the connection is not a stranger.
+  // The user given to Add; nullopt if the connection was admitted. It is known for a while after
+  // the connection has ended: what it has sent may be handled later.
   std::optional<unsigned> OtherUserOf(const std::string& endpoint) const;
   size_t size() const;
 
@@ -78,13 +86,24 @@ class Strangers {
     absl::Duration excess_since = absl::InfiniteDuration();
   };
 
+  // A connection of another user that has ended, without having been admitted.
+  struct Ended {
+    unsigned user = 0;
+    absl::Duration age;
+  };
+  // The maximum number of those. If there are more, no connection of another user is added.
+  static constexpr size_t kMostEnded = 100'000;
+  using Map = std::unordered_map<std::string, Stranger>;
+
+  void EraseLocked(Map::iterator ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Notes since when the connection has sent too many bytes, and returns which limit it has
   // exceeded; empty if none. `bytes` are those that were read from it; nullopt if it has ended.
   std::string CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const;
 
   const StrangerLimits limits_;
   mutable Mutex mutex_;
-  std::unordered_map<std::string, Stranger> strangers_ ABSL_GUARDED_BY(mutex_);
+  Map strangers_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Ended> ended_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -33,22 +33,36 @@ class PartCount {
     while (const uint32_t tag = in.ReadTag()) {
       const FieldDescriptor* const field =
           type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-      if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+      if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
         if (!AddDelimited(in, field, depth)) return false;
-      } else if (!WireFormatLite::SkipField(&in, tag) || (!IsNumber(field) && !Take())) {
+        continue;
+      }
+      // It may have any number of parts. proto3 has no groups.
+      if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
+        has_group_ = true;
         return false;
       }
+      const bool is_small = IsNumber(field) && wire_type == WireTypeOf(*field);
+      if (!WireFormatLite::SkipField(&in, tag) || (!is_small && !Take())) return false;
     }
     return in.ConsumedEntireMessage();
   }
 
   bool is_exhausted() const { return is_exhausted_; }
+  bool has_group() const { return has_group_; }
 
  private:
   static bool IsNumber(const FieldDescriptor* field) {
     return field != nullptr && field->type() != FieldDescriptor::TYPE_MESSAGE &&
            field->type() != FieldDescriptor::TYPE_STRING &&
            field->type() != FieldDescriptor::TYPE_BYTES;
+  }
+
+  // The wire type of a number that is not packed. A field with another one is an unknown field.
+  static WireFormatLite::WireType WireTypeOf(const FieldDescriptor& number) {
+    return WireFormatLite::WireTypeForFieldType(
+        static_cast<WireFormatLite::FieldType>(number.type()));
   }
 
   bool AddDelimited(CodedInputStream& in, const FieldDescriptor* field, int depth) {
@@ -79,6 +93,7 @@ class PartCount {
 
   size_t left_;
   bool is_exhausted_ = false;
+  bool has_group_ = false;
 };
 
 }  // namespace
@@ -94,6 +109,10 @@ absl::Status ParseMessage(grpc::ByteBuffer& bytes, size_t most_parts,
     if (parts.is_exhausted()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "a ", name, " of ", bytes.Length(), " bytes has more than ", most_parts, " parts"));
+    }
+    if (parts.has_group()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a message of ", bytes.Length(), " bytes is not a valid ", name, ": it has a group"));
     }
   }
   const size_t length = bytes.Length();

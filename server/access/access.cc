@@ -235,7 +235,7 @@ absl::Status Access::CheckUser(const Caller& caller) const {
   const std::optional<unsigned> user = options_.strangers->OtherUserOf(caller.connection);
   if (!user.has_value()) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      "user ", *user, " of this host has connected to the server of user ", geteuid(),
+      DescribeUser(*user), " has connected to the server of user ", geteuid(),
       ", which has no rules and serves its own user and root: start it with --tokens_file or "
       "--tls_client_ca (docs/security.md), or with --insecure to serve everybody"));
 }

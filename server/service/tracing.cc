@@ -191,13 +191,14 @@ void Tracing::Run(const std::string& job, absl::Duration length, Stream& stream,
 void Tracing::SendReports(const std::string& job, Stream& stream, TraceReports& reports) const {
   const absl::Time deadline = MonotonicNow() + kTimeout;
   while (!stream.over() && !reports.IsDone()) {
-    if (std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kCheckInterval)) {
-      v1::TraceReply reply;
-      *reply.mutable_process() = *std::move(process);
-      stream.Write(reply);
-    } else {
-      StopAwaiting(job, MonotonicNow() >= deadline, stream, reports);
-    }
+    std::optional<v1::ProcessTrace> process = reports.Next(MonotonicNow() + kCheckInterval);
+    const bool too_late = MonotonicNow() >= deadline;
+    // A worker may go on reporting, so the end does not wait for a pause.
+    if (!process.has_value() || too_late) StopAwaiting(job, too_late, stream, reports);
+    if (!process.has_value()) continue;
+    v1::TraceReply reply;
+    *reply.mutable_process() = *std::move(process);
+    stream.Write(reply);
   }
 }
 

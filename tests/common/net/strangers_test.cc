@@ -201,6 +201,32 @@ TEST(StrangersTest, KnowsOtherUsers) {
   EXPECT_THAT(strangers.OtherUserOf("127.0.0.1:6"), Optional(7u));
 }
 
+// What they have sent may be handled after their connections have ended.
+TEST(StrangersTest, KnowsOtherUsersForAWhileAfterTheyHaveGone) {
+  Strangers strangers({.time = absl::Seconds(60)});
+  Connection ended, cut, ours, admitted;
+  ASSERT_TRUE(strangers.Add(ended.server, "127.0.0.1:1", "user 7", 7));
+  ASSERT_TRUE(strangers.Add(ours.server, "127.0.0.1:2", "127", std::nullopt));
+  ASSERT_TRUE(strangers.Add(admitted.server, "127.0.0.1:3", "user 8", 8));
+  strangers.Admit("127.0.0.1:3");
+  ResetConnection(ended.server.get());
+  ResetConnection(ours.server.get());
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  EXPECT_EQ(strangers.size(), 0u);
+  ASSERT_TRUE(strangers.Add(cut.server, "127.0.0.1:4", "user 9", 9));
+  EXPECT_TRUE(strangers.CutOldest().has_value());
+  EXPECT_THAT(strangers.OtherUserOf("127.0.0.1:1"), Optional(7u));
+  EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:2"), std::nullopt);
+  EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:3"), std::nullopt);
+  EXPECT_THAT(strangers.OtherUserOf("127.0.0.1:4"), Optional(9u));
+  strangers.Cut(absl::Seconds(61));
+  EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:1"), std::nullopt);
+  // Another connection with the same address.
+  Connection later;
+  ASSERT_TRUE(strangers.Add(later.server, "127.0.0.1:4", "127", std::nullopt));
+  EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:4"), std::nullopt);
+}
+
 class PeerUserTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PeerUserTest, TheUserOfAConnectionIsFound) {
@@ -228,6 +254,15 @@ TEST_P(PeerUserTest, AnotherUserIsFound) {
   ASSERT_TRUE(WIFEXITED(status));
   if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "there is one user only in this sandbox";
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Closed sockets belong to nobody, and the kernel says that they are root's.
+TEST_P(PeerUserTest, AConnectionThatThePeerHasClosedHasNoUser) {
+  Connection connection(GetParam());
+  const sockaddr_storage peer = NameOf(getpeername, connection.server);
+  const sockaddr_storage own = NameOf(getsockname, connection.server);
+  connection.client = FileDescriptor();
+  EXPECT_TRUE(absl::IsNotFound(UserOfTcpPeer(peer, own).status()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PeerUserTest, ::testing::Values(AF_INET, AF_INET6));

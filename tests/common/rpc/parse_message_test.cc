@@ -76,6 +76,7 @@ TEST(ParseMessageTest, ElementsAndFieldsOfAnyKindCount) {
       {"unknown bytes", probe + Repeated(std::string("\x7a\x00", 2), 10)},           // 15
       {"a number with a length", probe + Repeated(std::string("\x12\x00", 2), 10)},  // reply_bytes
       {"bytes without a length", probe + Repeated("\x08\x01", 10)},                  // padding
+      {"a number of another width", probe + Repeated("\x15\x01\x02\x03\x04", 10)},   // reply_bytes
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.what);
@@ -103,7 +104,7 @@ TEST(ParseMessageTest, AMalformedMessageIsRefused) {
   padded.set_padding(text);
   const std::string probe = padded.SerializeAsString();
   for (const std::string& bytes :
-       {std::string("\x0a\x05"), std::string("\x0a"), probe + "\x0a\x05", probe + "\x7b",
+       {std::string("\x0a\x05"), std::string("\x0a"), probe + "\x0a\x05",
         probe.substr(0, probe.size() - 1), probe + std::string("\x0a\xff\xff\xff\xff\x0f", 6)}) {
     grpc::ByteBuffer buffer = BufferOf(bytes);
     v1::ProbeRequest request;
@@ -112,7 +113,17 @@ TEST(ParseMessageTest, AMalformedMessageIsRefused) {
   }
 }
 
-// Groups are a wire type that proto3 does not have.
+// Groups are a wire type that proto3 does not have. One may have any number of parts.
+TEST(ParseMessageTest, AGroupIsRefused) {
+  v1::ProbeRequest request;
+  request.set_padding(std::string(kParsedAnyway, 'x'));
+  // The tags of field 15 that begin and end a group.
+  const std::string bytes =
+      request.SerializeAsString() + "\x7b" + Repeated("\x78\x01", 10) + "\x7c";
+  grpc::ByteBuffer buffer = BufferOf(bytes);
+  ExpectError(ParseMessage(buffer, 9, request), absl::StatusCode::kInvalidArgument, {"a group"});
+}
+
 TEST(ParseMessageTest, GroupsWithinGroupsAreRefused) {
   grpc::ByteBuffer buffer = BufferOf(std::string(kParsedAnyway + 2, '\x7b'));
   v1::TraceReport report;
