@@ -1,6 +1,7 @@
 """Members, and strangers, that do what only others may do."""
 
 import queue
+import threading
 import time
 
 import grpc
@@ -9,6 +10,7 @@ from hostile.peers import (MIB, PATIENCE, Code, Failure, Peer, Stream, channel, 
                            spec_of, types)
 from proto import admin_pb2 as admin
 from proto import admin_pb2_grpc as admin_grpc
+from proto import trace_pb2 as trace
 
 SPEC = spec_of("g", 4)
 VALUES = floats(1, 2, 3, 4)
@@ -242,6 +244,41 @@ def _():
             method, lambda: list(call(message, timeout=PATIENCE)), Code.RESOURCE_EXHAUSTED,
             "bytes; at most")))
     return answers[:2]
+
+
+@row("a worker that reports about a trace again and again, and never says that it is done")
+def _():
+    peer = Peer().join("reporter", world_size=1)
+    ends, over = queue.Queue(), threading.Event()
+
+    def read():
+        request = admin.TraceRequest(job="reporter", seconds=0.1)
+        try:
+            for answer in admin_stub().Trace(request, timeout=PATIENCE):
+                if answer.missing:
+                    ends.put(answer.missing)
+            ends.put("the trace ended")
+        except grpc.RpcError as error:
+            ends.put(error.details())
+        over.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    asked = peer.wait_for("trace_requested").trace_requested
+    report = control.TraceReport(trace=asked.trace, member=peer.member,
+                                 process=trace.ProcessTrace())
+    stub = control_grpc.ControlStub(channel())
+    while not over.is_set():
+        try:
+            stub.ReportTrace(report, timeout=PATIENCE)
+        except grpc.RpcError as error:
+            if error.code() != Code.NOT_FOUND:
+                raise
+    reader.join()
+    missing, end = ends.get(), ends.get()
+    if "did not report within" not in missing or end != "the trace ended":
+        raise Failure(f"{missing}; {end}")
+    return missing
 
 
 @row("a registration of ten million empty tensors, and a signal of ten million unknown fields")
