@@ -78,9 +78,13 @@ std::string PathOf(int number) { return absl::StrCat("/proc/self/fd/", number); 
 TlsCopies::TlsCopies(TlsOptions tls, TlsSide side, std::function<void(const std::string&)> warn)
     : files_(std::move(tls)), side_(side), warn_(std::move(warn)), options_(files_) {
   if (files_.empty()) return;
-  versions_ = VersionsNow();
-  if (const absl::Status copied = Copy(); !copied.ok()) {
-    warn_(std::string(copied.message()));
+  copied_ = warned_ = VersionsNow();
+  absl::Status copied = Copy();
+  if (copied.ok() && access(PathOf(ca_).c_str(), R_OK) != 0) {
+    copied = absl::UnavailableError(absl::StrCat(PathOf(ca_), ": ", std::strerror(errno)));
+  }
+  if (!copied.ok()) {
+    warn_(absl::StrCat(copied.message(), "; changed TLS files will be used whatever they contain"));
     return;
   }
   if (!files_.certificate.empty()) options_.certificate = options_.key = PathOf(pair_);
@@ -124,11 +128,11 @@ void TlsCopies::Watch() {
     }
     // Taken before the files are read: if one changes meanwhile, it is read again.
     const Versions now = VersionsNow();
-    if (now == versions_) continue;
+    if (now == copied_) continue;
     const absl::Status copied = Copy();
-    // The lack of descriptors, for example, changes no file.
-    if (!absl::IsResourceExhausted(copied)) versions_ = now;
-    if (copied.ok()) continue;
+    if (copied.ok()) copied_ = now;
+    if (copied.ok() || now == warned_) continue;
+    warned_ = now;
     warn_(absl::StrCat(copied.message(), "; the files that were read before stay in use"));
   }
 }

@@ -3,17 +3,15 @@
 // gRPC reads changed files again, but uses them whatever they contain: while the key is not that of
 // the certificate, because only one of two files has been replaced, or while a file is malformed,
 // it refuses all new connections. So it is given copies, which are replaced by files that can be
-// used, all at once.
+// used: certificate and key at once, and after them those of the authorities.
 
 #ifndef SYNCGRADS_COMMON_TLS_TLS_COPIES_H_
 #define SYNCGRADS_COMMON_TLS_TLS_COPIES_H_
 
 #include <array>
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -28,16 +26,16 @@ class TlsCopies {
  public:
   // Copies the files that `tls` names, which must have passed CheckTls for `side`. A thread looks
   // at them every `tls.refresh`, and copies them again when they have changed. It calls `warn` when
-  // changed files cannot be used, once for each change, with a text that names the file; if there
-  // is no descriptor or memory for the copies, each time.
+  // changed files cannot be used, once for each change, with a text that names the file, and tries
+  // again: it may have been the lack of descriptors, which changes no file.
   TlsCopies(TlsOptions tls, TlsSide side, std::function<void(const std::string&)> warn);
   // The copies have no content from then on. Their paths never become those of other files.
   ~TlsCopies();
   TlsCopies(const TlsCopies&) = delete;
   TlsCopies& operator=(const TlsCopies&) = delete;
 
-  // The same options with the paths of the copies. If they could not be made, for example because
-  // there is no descriptor left, those of the files themselves.
+  // The same options with the paths of the copies. If they could not be made at first, for example
+  // because there was no descriptor left, or if there is no /proc, those of the files themselves.
   const TlsOptions& options() const { return options_; }
 
  private:
@@ -56,7 +54,8 @@ class TlsCopies {
   int pair_ = -1;
   int ca_ = -1;
   int client_ca_ = -1;
-  Versions versions_;  // that were copied, or warned of
+  Versions copied_;  // the versions that were copied last
+  Versions warned_;  // those that `warn_` was called about last
   TlsOptions options_;
 
   Mutex mutex_;

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -36,46 +37,66 @@ Bio MemoryOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
 }
 
-// Returns the first certificate of `text`, the text of a file. Those that follow it are checked.
-absl::StatusOr<Certificate> FirstCertificate(absl::string_view flag, const std::string& path,
-                                             const std::string& text) {
+// Returns the certificates of `text`, the text of a file; at least one.
+absl::StatusOr<std::vector<Certificate>> CertificatesIn(absl::string_view flag,
+                                                        const std::string& path,
+                                                        const std::string& text) {
   const Bio bio = MemoryOf(text);
-  const auto next = [&bio] {
-    return Certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
-  };
-  Certificate first = next();
-  while (first != nullptr && next() != nullptr) {
+  std::vector<Certificate> certificates;
+  while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(next, &X509_free);
   }
   const unsigned long end = ERR_peek_last_error();
   ERR_clear_error();
-  if (first == nullptr) {
+  if (certificates.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag, "=", path, ": it has no certificate in PEM format"));
   }
-  if (ERR_GET_LIB(end) == ERR_LIB_PEM && ERR_GET_REASON(end) == PEM_R_NO_START_LINE) return first;
+  if (ERR_GET_LIB(end) == ERR_LIB_PEM && ERR_GET_REASON(end) == PEM_R_NO_START_LINE) {
+    return certificates;
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, "=", path, ": a certificate after the first one is malformed"));
+      absl::StrCat(flag, "=", path, ": what follows its first certificate is malformed"));
 }
 
-absl::Status CheckPair(const TlsOptions& options, const TlsTexts& texts) {
+std::string TextIn(const Bio& bio) {
+  char* data = nullptr;
+  const long length = BIO_get_mem_data(bio.get(), &data);
+  return {data, static_cast<size_t>(length)};
+}
+
+// Leaves nothing but the certificates and the key in `texts`.
+absl::Status CheckPair(const TlsOptions& options, TlsTexts& texts) {
   SYNCGRADS_ASSIGN_OR_RETURN(
-      const Certificate certificate,
-      FirstCertificate("--tls_certificate", options.certificate, texts.certificate));
+      const std::vector<Certificate> certificates,
+      CertificatesIn("--tls_certificate", options.certificate, texts.certificate));
   const Bio bio = MemoryOf(texts.key);
   // Without a callback, OpenSSL would ask for the passphrase of an encrypted key on the terminal.
   const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr),
                 &EVP_PKEY_free);
-  const bool belongs = key != nullptr && X509_check_private_key(certificate.get(), key.get()) == 1;
+  const bool belongs =
+      key != nullptr && X509_check_private_key(certificates.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (key == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("--tls_key=", options.key, ": it has no unencrypted key in PEM format"));
   }
-  if (belongs) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the key in --tls_key=", options.key,
-                   " is not that of the certificate in --tls_certificate=", options.certificate));
+  if (!belongs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key in --tls_key=", options.key,
+                     " is not that of the certificate in --tls_certificate=", options.certificate));
+  }
+  const Bio chain(BIO_new(BIO_s_mem()), &BIO_free), own(BIO_new(BIO_s_mem()), &BIO_free);
+  bool is_written =
+      PEM_write_bio_PrivateKey(own.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1;
+  for (const Certificate& one : certificates) {
+    is_written = is_written && PEM_write_bio_X509(chain.get(), one.get()) == 1;
+  }
+  if (!is_written) return absl::ResourceExhaustedError("there is no memory for the TLS files");
+  texts.certificate = TextIn(chain);
+  texts.key = TextIn(own);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -111,7 +132,7 @@ absl::StatusOr<TlsTexts> ReadTls(const TlsOptions& options, TlsSide side) {
   if (!options.certificate.empty()) SYNCGRADS_RETURN_IF_ERROR(CheckPair(options, texts));
   for (const File& file : {ca, client_ca}) {
     if (file.path.empty()) continue;
-    SYNCGRADS_RETURN_IF_ERROR(FirstCertificate(file.flag, file.path, file.text).status());
+    SYNCGRADS_RETURN_IF_ERROR(CertificatesIn(file.flag, file.path, file.text).status());
   }
   return texts;
 }

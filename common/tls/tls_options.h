@@ -41,7 +41,8 @@ inline constexpr size_t kMaxTlsFileBytes = size_t{16} << 20;
 // Which side of a connection the options are for.
 enum class TlsSide { kListens, kConnects, kBoth };
 
-// What the files contain; empty for files that the options do not name.
+// What the files contain, in PEM format; empty for files that the options do not name. The
+// certificate and the key are without anything else that their files may contain.
 struct TlsTexts {
   std::string certificate;
   std::string key;
@@ -57,6 +58,7 @@ struct TlsTexts {
 //                    file, or does not belong to another one
 //   NotFound         a file does not exist
 //   PermissionDenied a file may not be read
+//   ResourceExhausted  there is no memory for their contents
 absl::StatusOr<TlsTexts> ReadTls(const TlsOptions& options, TlsSide side);
 
 // Checks what ReadTls checks.

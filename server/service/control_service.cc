@@ -88,9 +88,9 @@ uint8_t FirstByte(grpc::ByteBuffer& message) {
   return reader.Next(&data, &size) && size > 0 ? *static_cast<const uint8_t*>(data) : 0;
 }
 
-// One worker's Join stream. Owned as DuplexStream describes. `member_` is used only by OnMessage
-// and OnOver, of which one call runs at a time. `shares_memory_` is set before Admit, which is the
-// only reader.
+// One worker's Join stream. Owned as DuplexStream describes. `member_` is used only by OnMessage,
+// OnOver and TurnsOf, of which one call runs at a time. `shares_memory_` is set before Admit, which
+// is the only reader.
 class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public MemberLink {
  public:
   JoinStream(std::unique_ptr<StreamCall> call, const grpc::CallbackServerContext& context,

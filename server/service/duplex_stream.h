@@ -72,7 +72,8 @@ class DuplexStream : public StreamCallEvents,
   virtual MessageWeight WeightOf(grpc::ByteBuffer& message) {
     return message.Length() < kLargeMessageBytes ? MessageWeight::kLight : MessageWeight::kLarge;
   }
-  // With which streams this one shares the turns on the ControlThreads.
+  // With which streams this one shares the turns on the ControlThreads. Called before OnMessage and
+  // OnOver.
   virtual std::string TurnsOf() const { return ""; }
   // Called once, as the last call, when the stream has ended for any reason.
   virtual void OnOver() = 0;

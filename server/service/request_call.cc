@@ -42,8 +42,9 @@ void RequestCall::OnReadDone(bool ok) {
 void RequestCall::OnTimeout(absl::Duration time) {
   switch (state_) {
     case State::kAwaitsRequest:
-      return Cancel({grpc::StatusCode::DEADLINE_EXCEEDED,
-                     absl::StrCat("no request has arrived within ", absl::FormatDuration(time))});
+      return Cancel(
+          {grpc::StatusCode::DEADLINE_EXCEEDED,
+           absl::StrCat("no complete request has arrived within ", absl::FormatDuration(time))});
     case State::kAnswers:
       return;
     case State::kAnswered:
@@ -83,11 +84,13 @@ void RequestCall::OnWriteDone(bool ok) {
 }
 
 void RequestCall::OnCancel() {
+  std::shared_ptr<Events> events;
   {
     MutexLock lock(mutex_);
     is_cancelled_ = true;
+    events = events_;
   }
-  if (const std::shared_ptr<Events> events = TheEvents()) events->OnCancel();
+  if (events != nullptr) events->OnCancel();
 }
 
 void RequestCall::OnDone() {

@@ -329,8 +329,9 @@ TEST(TlsTest, FilesThatCannotBeUsedAreNamed) {
   std::ofstream(files.Path("chain.pem"))
       << authority.certificate() << "-----BEGIN CERTIFICATE-----\nAAAA\n";
   tls.client_ca = files.Path("chain.pem");
-  EXPECT_THAT(error(tls, TlsSide::kListens),
-              AllOf(HasSubstr("chain.pem"), HasSubstr("after the first one is malformed")));
+  EXPECT_THAT(
+      error(tls, TlsSide::kListens),
+      AllOf(HasSubstr("chain.pem"), HasSubstr("what follows its first certificate is malformed")));
   tls = files.ServerOptions("server", "ca");
   tls.ca.clear();
   EXPECT_OK(CheckTls(tls, TlsSide::kListens));

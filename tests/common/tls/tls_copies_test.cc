@@ -1,6 +1,7 @@
 #include "common/tls/tls_copies.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -96,6 +97,27 @@ TEST_F(TlsCopiesTest, OnlyFilesThatBelongTogetherAreUsed) {
   EXPECT_THAT(Warned(), HasSubstr("stay in use"));
   EXPECT_EQ(ContentOf(copies.options().key), Joined(first_));
   Write(tls_.certificate, second_.certificate);
+  EXPECT_TRUE(WaitUntil([&] { return ContentOf(copies.options().key) == Joined(second_); }));
+}
+
+TEST_F(TlsCopiesTest, OnlyCertificatesAndTheirKeyAreCopied) {
+  Write(tls_.certificate, absl::StrCat(second_.key, first_.certificate));
+  const TlsCopies copies = Copies();
+  EXPECT_EQ(ContentOf(copies.options().key), Joined(first_));
+}
+
+TEST_F(TlsCopiesTest, FilesThatCouldNotBeReadAreReadLater) {
+  const TlsCopies copies = Copies();
+  ASSERT_TRUE(second_.Write(absl::StrCat(folder_, "/next")).ok());
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(rename(absl::StrCat(folder_, "/next.pem").c_str(), tls_.certificate.c_str()), 0);
+  EXPECT_EQ(rename(absl::StrCat(folder_, "/next.key").c_str(), tls_.key.c_str()), 0);
+  EXPECT_TRUE(WaitUntil([&] { return !Warned().empty(); }));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(Warned(), HasSubstr("Too many open files"));
   EXPECT_TRUE(WaitUntil([&] { return ContentOf(copies.options().key) == Joined(second_); }));
 }
 

@@ -227,6 +227,14 @@ def _():
     health = shared.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=PATIENCE)
     if health != b"\x08\x01":
         raise Failure(f"health answers {health}")
+    for method, request, code in (("Check", b"\x0a\x04none", Code.NOT_FOUND),
+                                  ("Watch", b"", Code.UNIMPLEMENTED)):
+        try:
+            shared.unary_unary(f"/grpc.health.v1.Health/{method}")(request, timeout=PATIENCE)
+        except grpc.RpcError as error:
+            check_refusal(method, error.code(), error.details(), code)
+        else:
+            raise Failure(f"{method} was answered")
     reflection = shared.stream_stream(
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
     services = next(reflection(iter([b"\x3a\x00"]), timeout=PATIENCE))

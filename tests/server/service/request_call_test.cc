@@ -174,7 +174,8 @@ TEST_F(RequestCallTest, ARequestMustComeInTime) {
     const auto call = Begin(method, context);
     const grpc::Status status = FinishAsTimePasses(*call);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method;
-    EXPECT_THAT(status.error_message(), HasSubstr("no request has arrived within 10s")) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("no complete request has arrived within 10s"))
+        << method;
   }
   EXPECT_FALSE(service_.begun.HasBeenNotified());
 }
