@@ -106,10 +106,11 @@ ABSL_FLAG(uint64_t, max_chunks, 262144,
 ABSL_FLAG(uint32_t, max_jobs, 1000, "server 0 only: maximum number of open jobs");
 ABSL_FLAG(uint32_t, max_workers, 4096,
           "server 0 only: maximum number of workers (world_size, max_workers) of a job");
-ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(10),
-          "close a connection if its handshake has not ended within this time; end a stream if its "
-          "first message has not arrived within this time, or if its end or a "
-          "message of an optimizer's state has not been read within this time");
+ABSL_FLAG(
+    absl::Duration, hello_timeout, absl::Seconds(10),
+    "close a connection if its handshake has not ended within this time; end a stream or "
+    "call if its first message has not arrived within this time, or if its end, its answer or "
+    "a message of an optimizer's state has not been read within this time");
 ABSL_FLAG(
     uint32_t, max_connections, 10000,
     "maximum number of open connections; never more than three quarters of the process's limit "

@@ -69,8 +69,8 @@ struct ServerOptions {
   bool reflection = false;
   // The TCP congestion control of streams; empty: the kernel's default.
   std::string congestion_control;
-  // The timeout for the first message of a stream, and for a peer to read a stream's end or a
-  // message of an optimizer's state.
+  // The timeout for the first message of a stream or call, and for a peer to read a stream's end,
+  // an answer, or a message of an optimizer's state.
   absl::Duration hello_timeout = absl::Seconds(10);
   // The maximum number of open connections: of all, and of TCP connections from one address.
   // See ConnectionLimits.

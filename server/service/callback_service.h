@@ -41,7 +41,7 @@ class CallbackService : public grpc::Service {
     for (int i = 0; i < service.method_count(); ++i) {
       const google::protobuf::MethodDescriptor& method = *service.method(i);
       names_.push_back(absl::StrCat("/", service.full_name(), "/", method.name()));
-      // Of all methods; see RequestCall.
+      // All methods are streams in both directions to gRPC. RequestCall says why.
       constexpr auto kType = grpc::internal::RpcMethod::BIDI_STREAMING;
       AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(), kType,
                                                      /*handler=*/nullptr));

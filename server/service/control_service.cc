@@ -197,7 +197,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
 
   Coordinator& coordinator_;
   Access& access_;
-  Caller caller_;  // used by OnMessage only
+  Caller caller_;  // used by OnMessage and TurnsOf only
   SerializedSignals& serialized_;
   StreamCount& members_;
   EventLog& events_;

@@ -11,12 +11,12 @@
 namespace syncgrads::server {
 
 RequestCall::RequestCall(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                         Answer answer)
-    : context_(*context), call_(context), deadlines_(deadlines), answer_(std::move(answer)) {}
+                         const Answer& answer)
+    : context_(*context), call_(context), deadlines_(deadlines), answer_(answer) {}
 
 RequestCall* RequestCall::Begin(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                                Answer answer) {
-  const std::shared_ptr<RequestCall> call(new RequestCall(context, deadlines, std::move(answer)));
+                                const Answer& answer) {
+  const std::shared_ptr<RequestCall> call(new RequestCall(context, deadlines, answer));
   call->self_ = call;
   call->deadline_ = deadlines.AddWithoutHello(call);
   call->StartRead(&call->incoming_);

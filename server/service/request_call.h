@@ -46,9 +46,9 @@ class RequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   using Answer = std::function<void(RequestCall& call, grpc::ByteBuffer& request)>;
 
   // Begins a call. `answer` is called when the request has arrived, and must lead to a call of End.
-  // `deadlines` must outlive the call; it has the time in which the request must arrive.
+  // `deadlines` has the time in which the request must arrive. Both must outlive the call.
   static RequestCall* Begin(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                            Answer answer);
+                            const Answer& answer);
 
   // The context; valid while the request is being answered.
   const grpc::CallbackServerContext& context() const { return context_; }
@@ -70,7 +70,8 @@ class RequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
  private:
   enum class State { kAwaitsRequest, kAnswers, kAnswered };
 
-  RequestCall(grpc::CallbackServerContext* context, StreamDeadlines& deadlines, Answer answer);
+  RequestCall(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
+              const Answer& answer);
 
   // Serializes a message to outgoing_. A message that is too large for that cancels the call.
   void Serialize(const google::protobuf::MessageLite& answer);
@@ -84,7 +85,7 @@ class RequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   const grpc::CallbackServerContext& context_;
   CancellableCall call_;
   StreamDeadlines& deadlines_;
-  Answer answer_;
+  const Answer& answer_;
   std::atomic<State> state_{State::kAwaitsRequest};
   // The deadline that was registered last.
   absl::Time deadline_ = absl::InfiniteFuture();

@@ -1,7 +1,8 @@
 // The deadlines of streams. A stream is called back if its peer has not sent the hello, or not
-// read the stream's end or a message of an optimizer's state, in time. The number of streams
-// without a hello is limited too: each takes up to 17 KiB of gRPC, and a peer that never
-// acknowledges HTTP/2's settings may open any number of them.
+// read the stream's end or a message of an optimizer's state, in time. The same holds for the
+// request of a call (RequestCall) and its answer. The number of streams without a hello is limited
+// too: each takes up to 17 KiB of gRPC, and a peer that never acknowledges HTTP/2's settings may
+// open any number of them.
 
 #ifndef SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
 #define SYNCGRADS_SERVER_SERVICE_STREAM_DEADLINES_H_
@@ -33,14 +34,14 @@ class StreamDeadlines {
   // is over.
   static constexpr size_t kMostWithoutHello = 4096;
 
-  // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello, to
-  // read a stream's end, and to read a message of an optimizer's state.
+  // `clock` must outlive this object. `timeout` is the time that a peer has to send its hello or
+  // request, to read a stream's end or an answer, and to read a message of an optimizer's state.
   StreamDeadlines(absl::Duration timeout, const Clock& clock) : timeout_(timeout), clock_(clock) {}
 
   // Registers a stream: Tick calls its OnTimeout when the timeout has passed, unless the stream is
   // removed or destroyed before. Returns its deadline.
   absl::Time Add(const std::shared_ptr<TimedStream>& stream);
-  // The same for a stream whose hello has not come.
+  // The same for a stream whose hello, or a call whose request, has not come.
   absl::Time AddWithoutHello(const std::shared_ptr<TimedStream>& stream);
   // Removes a stream. `deadline` is the value that it was added with. Does nothing if OnTimeout has
   // been called.
