@@ -26,6 +26,7 @@
 #include "common/net/address.h"
 #include "common/net/congestion_control.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
@@ -158,6 +159,9 @@ class GrpcServer : public Server {
         closers_(options.closing_threads > 0 ? options.closing_threads : DefaultClosers()),
         jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
         stall_watch_(options.stall_warning, jobs_, clock, journal_),
+        connections_({options.max_connections, options.max_connections_per_peer,
+                      "--max_connections", "--max_connections_per_peer", 2 * kMaxStreams},
+                     [this](const std::string& line) { journal_.Warn(line); }),
         deadlines_(options.hello_timeout, clock),
         access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token,
                  &strangers_, options.only_own_user},
@@ -234,7 +238,8 @@ class GrpcServer : public Server {
     tracing_ = std::make_unique<Tracing>(jobs_, coordinator_.get());
     event_streams_ = std::make_unique<EventStreams>(events_, ServerIndex{options_.index});
     control_ = std::make_unique<ControlService>(coordinator_.get(), options_.coordinator, access_,
-                                                deadlines_, answers_, *tracing_, loads_, events_);
+                                                connections_, deadlines_, answers_, *tracing_,
+                                                loads_, events_);
     if (options_.shared_memory) {
       absl::StatusOr<std::unique_ptr<MemoryExchange>> exchange = MemoryExchange::Start(
           jobs_, journal_,
@@ -264,12 +269,13 @@ class GrpcServer : public Server {
         unix_socket.clear();
       }
     }
-    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, deadlines_, access_,
-                                          clock_, traffic_);
+    data_ = std::make_unique<DataService>(jobs_, exchange_.get(), unix_socket, connections_,
+                                          deadlines_, access_, clock_, traffic_);
     status_report_ = std::make_unique<StatusReport>(SourcesOfStatus());
-    admin_ = std::make_unique<AdminService>(
-        jobs_, coordinator_.get(), ServerIndex{options_.index}, *status_report_, *tracing_,
-        *event_streams_, optimizer_streams_, answers_, access_, deadlines_, [this] { Drain(); });
+    admin_ = std::make_unique<AdminService>(jobs_, coordinator_.get(), ServerIndex{options_.index},
+                                            *status_report_, *tracing_, *event_streams_,
+                                            optimizer_streams_, answers_, access_, connections_,
+                                            deadlines_, [this] { Drain(); });
 
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
@@ -286,7 +292,7 @@ class GrpcServer : public Server {
     if (unix_listening.valid()) listening.sockets.push_back(std::move(unix_listening));
     tls_.emplace(options_.tls, SideOf(options_),
                  [this](const std::string& line) { journal_.Warn(line); });
-    connections_.emplace(builder, ServerCredentialsOf(tls_->options()));
+    taken_connections_.emplace(builder, ServerCredentialsOf(tls_->options()));
     builder.RegisterService(control_.get());
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
@@ -317,14 +323,12 @@ class GrpcServer : public Server {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
     acceptor_ = std::make_unique<Acceptor>(
-        std::move(listening.sockets),
-        ConnectionLimits{options_.max_connections, options_.max_connections_per_peer,
-                         "--max_connections", "--max_connections_per_peer"},
-        &strangers_, [this](const std::string& line) { journal_.Warn(line); },
+        std::move(listening.sockets), connections_, &strangers_,
+        [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
           if (is_local) return data_->ExchangeLocally(std::move(connection), *local_streams_);
           newcomer_pollers_.Unpark();
-          connections_->Take(std::move(connection), taker);
+          taken_connections_->Take(std::move(connection), taker);
         });
     if (state_ != nullptr) {
       // If the disk is full, the port stored before stays, and the next start uses that one.
@@ -356,7 +360,7 @@ class GrpcServer : public Server {
         follower->StoreFailed(failure);
       });
     }
-    status_report_->SetConnections(acceptor_.get(), follower_.get());
+    status_report_->SetConnections(&connections_, follower_.get());
     ReportReadiness();
     ticker_ = std::thread([this] { Tick(); });
     stall_watch_.Start();
@@ -587,6 +591,7 @@ class GrpcServer : public Server {
   // Null unless the plan was read from the state directory.
   std::unique_ptr<Recovery> recovery_;
   StallWatch stall_watch_;
+  OpenConnections connections_;
   StreamDeadlines deadlines_;
   Strangers strangers_;
   NewcomerPollers newcomer_pollers_{strangers_};
@@ -606,7 +611,7 @@ class GrpcServer : public Server {
   std::unique_ptr<EventStreams> event_streams_;
   OptimizerStreams optimizer_streams_{jobs_, deadlines_};
   UnaryAnswers answers_;
-  HealthService health_{deadlines_};
+  HealthService health_{connections_, deadlines_};
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;
@@ -614,7 +619,7 @@ class GrpcServer : public Server {
   std::unique_ptr<AdminService> admin_;
   std::unique_ptr<SocketLoop> local_streams_;
   // Passes accepted TCP connections to `server_`. Outlives `acceptor_`.
-  std::optional<TakenConnections> connections_;
+  std::optional<TakenConnections> taken_connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   uint16_t port_ = 0;

@@ -5,9 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,8 +23,6 @@
 namespace syncgrads {
 namespace {
 
-// While a limit is reached: the minimum time between two searches for closed connections.
-constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 // The backoff in milliseconds before accept() is retried, if not even the reserved descriptor is
 // available.
 constexpr int kBackoffMs = 50;
@@ -36,10 +32,6 @@ constexpr absl::Duration kMostToTake = absl::Seconds(1);
 constexpr int kAtOnce = 64;
 // The time between two looks at the strangers. A look takes about a microsecond for each of them.
 int LookAtStrangersMs(size_t strangers) { return 10 + static_cast<int>(strangers / 20); }
-
-std::string InParentheses(const std::string& flag) {
-  return flag.empty() ? "" : absl::StrCat(" (", flag, ")");
-}
 
 FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -65,10 +57,10 @@ HostPort AddressOf(const sockaddr_storage& address) {
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits,
+Acceptor::Acceptor(std::vector<FileDescriptor> listening, OpenConnections& connections,
                    Strangers* strangers, Warn warn, Take take)
     : listening_(std::move(listening)),
-      limits_(std::move(limits)),
+      connections_(connections),
       strangers_(strangers),
       warn_(std::move(warn)),
       take_(std::move(take)),
@@ -144,15 +136,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
   if (IsLoopback(endpoint.host)) other_user = OtherUserOf(connection, address);
   const std::string peer =
       other_user.has_value() ? DescribeUser(*other_user) : NetworkOf(endpoint.host);
-  std::string past = PastLimit(peer);
-  if (!past.empty() && MonotonicNow() >= looked_for_closed_ + kLookAgain) {
-    looked_for_closed_ = MonotonicNow();
-    {
-      MutexLock lock(mutex_);
-      ForgetClosedLocked();
-    }
-    past = PastLimit(peer);
-  }
+  const std::string past = connections_.PastLimit(peer);
   if (!past.empty()) {
     NoteRefusal("past limit", past);
     return Accepted::kOne;
@@ -174,7 +158,8 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     NoteRefusal("failed", std::strerror(errno));
     return Accepted::kOne;
   }
-  TakeIn(std::move(connection), std::move(copy), peer, is_local);
+  connections_.Add(connection, ToString(endpoint), peer);
+  TakeIn(std::move(connection), std::move(copy), is_local);
   return Accepted::kOne;
 }
 
@@ -211,7 +196,7 @@ std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
 bool Acceptor::AddStranger(const FileDescriptor& connection, const std::string& endpoint,
                            const std::string& peer, std::optional<unsigned> other_user) {
   if (strangers_ == nullptr) return true;
-  while (strangers_->size() >= std::max<size_t>(1, most_connections() / 6)) {
+  while (strangers_->size() >= std::max<size_t>(1, connections_.most() / 6)) {
     const std::optional<std::string> cut = strangers_->CutOldest();
     if (!cut.has_value()) break;
     NoteCut("room", *cut);
@@ -233,18 +218,7 @@ int Acceptor::CutStrangers() {
   return strangers_->size() > 0 ? interval : -1;
 }
 
-void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, const std::string& peer,
-                      bool is_local) {
-  struct stat status = {};
-  fstat(connection.get(), &status);
-  {
-    MutexLock lock(mutex_);
-    // An earlier connection with the same descriptor number must have been closed.
-    const auto earlier = connections_.find(connection.get());
-    if (earlier != connections_.end()) ForgetLocked(earlier);
-    connections_[connection.get()] = {status.st_dev, status.st_ino, peer};
-    if (!peer.empty()) ++by_peer_[peer];
-  }
+void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, bool is_local) {
   Taker& taker = *IdleTaker();
   taker.busy = true;
   {
@@ -263,51 +237,6 @@ void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, const std:
     const uint64_t once = 1;
     [[maybe_unused]] const ssize_t written = write(taker_is_idle_.get(), &once, sizeof(once));
   });
-}
-
-std::string Acceptor::PastLimit(const std::string& peer) const {
-  MutexLock lock(mutex_);
-  const auto of_peer = by_peer_.find(peer);
-  if (of_peer != by_peer_.end() && of_peer->second >= limits_.connections_per_peer) {
-    return absl::StrCat(of_peer->second, " connections of ", peer, " are open, the limit is ",
-                        limits_.connections_per_peer,
-                        InParentheses(limits_.connections_per_peer_flag));
-  }
-  const uint32_t most = most_connections();
-  if (connections_.size() < most) return "";
-  return absl::StrCat(connections_.size(), " connections are open, the limit is ", most,
-                      InParentheses(limits_.connections_flag));
-}
-
-uint32_t Acceptor::most_connections() const {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return limits_.connections;
-  return static_cast<uint32_t>(std::min<rlim_t>(limits_.connections, limit.rlim_cur / 4 * 3));
-}
-
-uint32_t Acceptor::open_connections() const {
-  MutexLock lock(mutex_);
-  ForgetClosedLocked();
-  return static_cast<uint32_t>(connections_.size());
-}
-
-bool Acceptor::IsOpen(int descriptor, const Connection& connection) {
-  struct stat status;
-  return fstat(descriptor, &status) == 0 && status.st_dev == connection.device &&
-         status.st_ino == connection.inode;
-}
-
-void Acceptor::ForgetClosedLocked() const {
-  for (auto connection = connections_.begin(); connection != connections_.end();) {
-    const auto one = connection++;
-    if (!IsOpen(one->first, one->second)) ForgetLocked(one);
-  }
-}
-
-void Acceptor::ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const {
-  const auto of_peer = by_peer_.find(connection->second.peer);
-  if (of_peer != by_peer_.end() && --of_peer->second == 0) by_peer_.erase(of_peer);
-  connections_.erase(connection);
 }
 
 void Acceptor::NoteRefusal(const std::string& kind, const std::string& why) {

@@ -1,10 +1,9 @@
 // Accepts a server's connections, in place of gRPC.
 //
 // gRPC 1.51 stops accepting for ever once the process has run out of file descriptors
-// (CVE-2023-4785), and it does not limit the number of connections. An Acceptor limits the number
-// of all connections and of those from one address, and closes connections beyond the limits. If
-// the process runs out of descriptors, the Acceptor closes a descriptor that it keeps in reserve,
-// uses the free one to accept and close a connection, and continues.
+// (CVE-2023-4785). If that happens, an Acceptor closes a descriptor that it keeps in reserve, uses
+// the free one to accept and close a connection, and continues. It also closes connections beyond
+// the limits of OpenConnections.
 //
 // A unix socket is for processes of the same user: connections of other users are closed. A TCP
 // connection of another user of this host is marked as such, and counted apart.
@@ -13,42 +12,28 @@
 #define SYNCGRADS_COMMON_NET_ACCEPTOR_H_
 
 #include <sys/socket.h>
-#include <sys/types.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/line_throttle.h"
 #include "common/mutex.h"
+#include "common/net/open_connections.h"
 #include "common/net/polling.h"
 #include "common/net/strangers.h"
 #include "common/serial_thread.h"
 #include "common/shm/pages.h"
 
 namespace syncgrads {
-
-struct ConnectionLimits {
-  // The maximum number of open connections. Three quarters of the process's descriptor limit is
-  // a limit too; the rest is left for files.
-  uint32_t connections = 10000;
-  // The maximum number of open connections from one IPv4 address, or from one IPv6 /64 network.
-  // Connections to a unix socket count only towards `connections`.
-  uint32_t connections_per_peer = 2000;
-  // The flags that set the limits, for the log. Empty: there is none.
-  std::string connections_flag = {};
-  std::string connections_per_peer_flag = {};
-};
 
 // Has its own threads, from construction to destruction. Created and destroyed by one thread; the
 // private functions run on the acceptor's thread. Other functions may be called on any thread.
@@ -64,32 +49,20 @@ class Acceptor {
   // Logs a line. Called on the acceptor's thread.
   using Warn = std::function<void(const std::string& line)>;
 
-  // Accepts connections from the sockets `listening`, which must be non-blocking. Refused
-  // connections are logged, for each kind of refusal at most once every 10 s. TCP connections are
-  // added to `strangers`, if it is not null, and the acceptor's thread cuts them. If strangers are
-  // more than a sixth of most_connections(), a further one takes the place of an old one.
-  Acceptor(std::vector<FileDescriptor> listening, ConnectionLimits limits, Strangers* strangers,
-           Warn warn, Take take);
+  // Accepts connections from the sockets `listening`, which must be non-blocking, and adds them to
+  // `connections`, which must outlive this object. Refused connections are logged, for each kind of
+  // refusal at most once every 10 s. TCP connections are added to `strangers`, if it is not null,
+  // and the acceptor's thread cuts them. If strangers are more than a sixth of connections.most(),
+  // a further one takes the place of an old one.
+  Acceptor(std::vector<FileDescriptor> listening, OpenConnections& connections,
+           Strangers* strangers, Warn warn, Take take);
   // Stops listening. Accepted connections stay open, except those that are still being taken after
   // a second: they are reset.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // The number of open connections. Makes a system call for each of them.
-  uint32_t open_connections() const;
-  // The maximum number of open connections: ConnectionLimits::connections, or less if the process
-  // may have too few descriptors.
-  uint32_t most_connections() const;
-
  private:
-  // A connection that was passed to `take`. Its new owner closes the descriptor without notice;
-  // device and inode show whether the descriptor number still belongs to this connection.
-  struct Connection {
-    dev_t device = 0;
-    ino_t inode = 0;
-    std::string peer;
-  };
   // A thread that calls `take_`.
   struct Taker {
     std::atomic<bool> busy{false};
@@ -112,8 +85,7 @@ class Acceptor {
   // Accepts a connection with the reserved descriptor and closes it.
   Accepted RefuseFrom(const FileDescriptor& listening);
   // Passes a connection to an idle taker; `copy` is a copy of its descriptor.
-  void TakeIn(FileDescriptor connection, FileDescriptor copy, const std::string& peer,
-              bool is_local);
+  void TakeIn(FileDescriptor connection, FileDescriptor copy, bool is_local);
   // Returns the user of a TCP connection within this host, if that is neither root nor this
   // process's user; kUnknownUser if the kernel does not name it.
   std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,
@@ -123,33 +95,18 @@ class Acceptor {
                    const std::string& peer, std::optional<unsigned> other_user);
   // Cuts strangers. Returns the timeout of the next poll.
   int CutStrangers();
-  // Returns which limit a further connection of this peer would exceed; empty if none.
-  std::string PastLimit(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the descriptor number still belongs to the connection.
-  static bool IsOpen(int descriptor, const Connection& connection);
-  // Removes connections that have been closed from the counts.
-  void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetLocked(std::unordered_map<int, Connection>::iterator connection) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRefusal(const std::string& kind, const std::string& why);
   void NoteCut(const std::string& kind, const std::string& which);
 
   const std::vector<FileDescriptor> listening_;
-  const ConnectionLimits limits_;
+  OpenConnections& connections_;
   Strangers* const strangers_;
   const Warn warn_;
   const Take take_;
   StopEvent stop_;
 
-  mutable Mutex mutex_;
-  // Open connections, by descriptor number, and their number by peer. Connections that have been
-  // closed are included until ForgetClosedLocked.
-  mutable std::unordered_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
-  mutable std::map<std::string, uint32_t> by_peer_ ABSL_GUARDED_BY(mutex_);
-
   // Used by the acceptor's thread only.
   FileDescriptor reserve_;
-  absl::Time looked_for_closed_ = absl::InfinitePast();
   absl::Time looked_at_strangers_ = absl::InfinitePast();
   LineThrottle refusals_;
 

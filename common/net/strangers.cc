@@ -32,6 +32,21 @@ std::optional<int64_t> BytesRead(const FileDescriptor& connection) {
   return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
 }
 
+// Keeps the kernel from receiving more than about this number of bytes that were not read. Does
+// nothing before Linux 5.14, where this could not be undone.
+void LimitUnread(const FileDescriptor& connection, int bytes) {
+  int locks = 0;
+  socklen_t length = sizeof(locks);
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, &length) != 0) return;
+  setsockopt(connection.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
+// The kernel lets the connection's buffer grow again.
+void UnlimitUnread(const FileDescriptor& connection) {
+  const int locks = 0;
+  setsockopt(connection.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof(locks));
+}
+
 }  // namespace
 
 void ResetConnection(int connection) {
@@ -49,6 +64,7 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
                     const std::string& network, std::optional<unsigned> other_user) {
   FileDescriptor copy(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return false;
+  LimitUnread(copy, limits_.unread_bytes);
   MutexLock lock(mutex_);
   if (other_user.has_value() && ended_.size() >= kMostEnded) {
     errno = EUSERS;
@@ -63,12 +79,17 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
 void Strangers::Begin(const std::string& endpoint) {
   MutexLock lock(mutex_);
   const auto found = strangers_.find(endpoint);
-  if (found != strangers_.end()) found->second.has_stream = true;
+  if (found == strangers_.end()) return;
+  // Cut logs it.
+  if (++found->second.streams > limits_.streams) ResetConnection(found->second.copy.get());
 }
 
 void Strangers::Admit(const std::string& endpoint) {
   MutexLock lock(mutex_);
-  strangers_.erase(endpoint);
+  const auto found = strangers_.find(endpoint);
+  if (found == strangers_.end()) return;
+  UnlimitUnread(found->second.copy);
+  strangers_.erase(found);
 }
 
 std::optional<unsigned> Strangers::OtherUserOf(const std::string& endpoint) const {
@@ -107,12 +128,21 @@ std::vector<std::string> Strangers::Cut(absl::Duration elapsed) {
 }
 
 std::string Strangers::CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const {
+  if (stranger.streams > limits_.streams) {
+    return absl::StrCat(" and has begun ", stranger.streams, " streams; the limit is ",
+                        limits_.streams);
+  }
   if (!bytes.has_value()) return "";
-  const int64_t most = stranger.has_stream ? limits_.bytes_with_stream : limits_.bytes;
+  const int64_t most = stranger.streams > 0 ? limits_.bytes_with_stream : limits_.bytes;
+  if (*bytes > limits_.bytes) stranger.much_since = std::min(stranger.much_since, stranger.age);
   stranger.excess_since =
       *bytes > most ? std::min(stranger.excess_since, stranger.age) : absl::InfiniteDuration();
   if (stranger.age - stranger.excess_since >= limits_.grace) {
     return absl::StrCat(" and has sent ", *bytes, " bytes; the limit is ", most);
+  }
+  if (stranger.age - stranger.much_since >= limits_.grace_with_stream) {
+    return absl::StrCat(" within ", absl::FormatDuration(limits_.grace_with_stream),
+                        " after it had sent more than ", limits_.bytes, " bytes");
   }
   if (stranger.age <= limits_.time) return "";
   return absl::StrCat(" within ", absl::FormatDuration(limits_.time));

@@ -40,10 +40,22 @@ struct StrangerLimits {
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;
+  // The bytes that the kernel may receive for a connection and keep until they are read. gRPC reads
+  // all that there are at once, and begins the calls that they ask for before any of them reaches
+  // our code. Without this limit, 4 MiB of calls that are reset at once (CVE-2023-44487) took
+  // 1.5 GiB.
+  int unread_bytes = 64 << 10;
+  // The streams that may begin on a connection, whether they have ended or not. It must be more
+  // than HTTP/2 permits at a time.
+  uint32_t streams = 400;
   absl::Duration time = absl::Seconds(60);
   // How long a connection may have sent too many bytes. A stream whose hello and first pushes have
   // been read has begun only when a thread of gRPC says so.
   absl::Duration grace = absl::Milliseconds(30);
+  // How long a connection on which a stream has begun may have sent more than `bytes`. A thread of
+  // gRPC goes on reading while there is something to read: connections that begin calls without a
+  // pause, one more than there are threads, would keep all hellos waiting.
+  absl::Duration grace_with_stream = absl::Milliseconds(500);
 };
 
 // Thread-safe. An endpoint is the peer's address and port: "10.0.0.1:5000" or "[::1]:5000".
@@ -57,7 +69,7 @@ class Strangers {
   // is no descriptor for the copy, or if too many connections of other users have ended lately.
   bool Add(const FileDescriptor& connection, const std::string& endpoint,
            const std::string& network, std::optional<unsigned> other_user);
-  // A stream has begun on the connection.
+  // A stream has begun on the connection. If there are too many, the connection is reset.
   void Begin(const std::string& endpoint);
   // A call on the connection was admitted: it is a stranger no more.
   void Admit(const std::string& endpoint);
@@ -81,8 +93,9 @@ class Strangers {
     std::optional<unsigned> other_user;
     uint64_t number = 0;  // in the order of their additions
     absl::Duration age;
-    bool has_stream = false;
-    // The age at which it was first seen to have sent too many bytes.
+    uint32_t streams = 0;
+    // The age at which it was first seen to have sent more than `bytes`, and too many bytes.
+    absl::Duration much_since = absl::InfiniteDuration();
     absl::Duration excess_since = absl::InfiniteDuration();
   };
 
@@ -96,7 +109,7 @@ class Strangers {
   using Map = std::unordered_map<std::string, Stranger>;
 
   void EraseLocked(Map::iterator ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes since when the connection has sent too many bytes, and returns which limit it has
+  // Notes since when the connection has sent so many bytes, and returns which limit it has
   // exceeded; empty if none. `bytes` are those that were read from it; nullopt if it has ended.
   std::string CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const;
 

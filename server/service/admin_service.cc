@@ -28,8 +28,10 @@ absl::Status Explained(const Jobs& jobs, const v1::ExplainRequest& request,
 AdminService::AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                            const StatusReport& status, Tracing& tracing, EventStreams& events,
                            OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
-                           StreamDeadlines& deadlines, std::function<void()> drain)
-    : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0), deadlines),
+                           OpenConnections& connections, StreamDeadlines& deadlines,
+                           std::function<void()> drain)
+    : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0), connections,
+                      deadlines),
       jobs_(jobs),
       coordinator_(coordinator),
       self_(self),

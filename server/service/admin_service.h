@@ -32,7 +32,8 @@ class AdminService : public CallbackService {
   AdminService(const Jobs& jobs, Coordinator* coordinator, ServerIndex self,
                const StatusReport& status, Tracing& tracing, EventStreams& events,
                OptimizerStreams& optimizers, UnaryAnswers& answers, Access& access,
-               StreamDeadlines& deadlines, std::function<void()> drain);
+               OpenConnections& connections, StreamDeadlines& deadlines,
+               std::function<void()> drain);
 
  private:
   absl::Status Explain(RequestCall& call, const v1::ExplainRequest& request,

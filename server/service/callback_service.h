@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/net/open_connections.h"
 #include "common/rpc/parse_message.h"
 #include "common/status_macros.h"
 #include "server/service/request_call.h"
@@ -35,9 +36,10 @@ class CallbackService : public grpc::Service {
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
 
-  // `deadlines` must outlive this object and its calls.
-  CallbackService(const google::protobuf::ServiceDescriptor& service, StreamDeadlines& deadlines)
-      : service_(service), deadlines_(deadlines) {
+  // `connections` and `deadlines` must outlive this object and its calls.
+  CallbackService(const google::protobuf::ServiceDescriptor& service, OpenConnections& connections,
+                  StreamDeadlines& deadlines)
+      : service_(service), connections_(connections), deadlines_(deadlines) {
     for (int i = 0; i < service.method_count(); ++i) {
       const google::protobuf::MethodDescriptor& method = *service.method(i);
       names_.push_back(absl::StrCat("/", service.full_name(), "/", method.name()));
@@ -47,6 +49,9 @@ class CallbackService : public grpc::Service {
                                                      /*handler=*/nullptr));
     }
   }
+
+  OpenConnections& connections() { return connections_; }
+  StreamDeadlines& deadlines() { return deadlines_; }
 
   // A request that is malformed or has more than kMaxRequestBytes is answered with InvalidArgument
   // or ResourceExhausted. If `answer` returns OK, the reply is sent.
@@ -106,11 +111,12 @@ class CallbackService : public grpc::Service {
 
   void ServeRequest(absl::string_view method, RequestCall::Answer answer) {
     ServeBidi(method, [this, answer = std::move(answer)](Context* context) {
-      return RequestCall::Begin(context, deadlines_, answer);
+      return RequestCall::Begin(context, connections_, deadlines_, answer);
     });
   }
 
   const google::protobuf::ServiceDescriptor& service_;
+  OpenConnections& connections_;
   StreamDeadlines& deadlines_;
   // The paths of the methods, to which gRPC has pointers.
   std::deque<std::string> names_;

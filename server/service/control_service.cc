@@ -277,20 +277,28 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
 // A stream that is refused at once. Deletes itself.
 class RefusedBidi : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit RefusedBidi(const grpc::Status& status) { Finish(status); }
+  RefusedBidi(grpc::CallbackServerContext* context, OpenConnections& connections,
+              const grpc::Status& status)
+      : call_(context, connections) {
+    Finish(status);
+  }
+
+ private:
   void OnDone() override { delete this; }
+
+  CancellableCall call_;
 };
 
 }  // namespace
 
 ControlService::ControlService(Coordinator* coordinator, std::string coordinator_address,
-                               Access& access, StreamDeadlines& deadlines, UnaryAnswers& answers,
-                               Tracing& tracing, ServerLoads& loads, EventLog& events)
-    : CallbackService(*v1::ProbeRequest::descriptor()->file()->service(0), deadlines),
+                               Access& access, OpenConnections& connections,
+                               StreamDeadlines& deadlines, UnaryAnswers& answers, Tracing& tracing,
+                               ServerLoads& loads, EventLog& events)
+    : CallbackService(*v1::ProbeRequest::descriptor()->file()->service(0), connections, deadlines),
       coordinator_(coordinator),
       coordinator_address_(std::move(coordinator_address)),
       access_(access),
-      deadlines_(deadlines),
       answers_(answers),
       tracing_(tracing),
       loads_(loads),
@@ -311,12 +319,13 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Joi
     Context* context) {
   if (coordinator_ == nullptr) {
     return new RefusedBidi(
+        context, connections(),
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; join at ", coordinator_address_)});
   }
-  auto call = std::make_unique<GrpcStreamCall>(context);
+  auto call = std::make_unique<GrpcStreamCall>(context, connections());
   GrpcStreamCall* const reactor = call.get();
-  std::make_shared<JoinStream>(std::move(call), *context, deadlines_, threads_, *coordinator_,
+  std::make_shared<JoinStream>(std::move(call), *context, deadlines(), threads_, *coordinator_,
                                access_, serialized_, members_, events_)
       ->Start();
   return reactor;
@@ -326,15 +335,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ControlService::Fol
     Context* context) {
   if (coordinator_ == nullptr) {
     return new RefusedBidi(
+        context, connections(),
         {grpc::StatusCode::FAILED_PRECONDITION,
          absl::StrCat("this server is not the coordinator; follow ", coordinator_address_)});
   }
-  auto call = std::make_unique<GrpcStreamCall>(context);
+  auto call = std::make_unique<GrpcStreamCall>(context, connections());
   GrpcStreamCall* const reactor = call.get();
   // The initial metadata shows the server that it has reached its coordinator, even if there is no
   // message to send yet.
   reactor->StartSendInitialMetadata();
-  std::make_shared<FollowStream>(std::move(call), *context, deadlines_, *coordinator_, access_,
+  std::make_shared<FollowStream>(std::move(call), *context, deadlines(), *coordinator_, access_,
                                  loads_)
       ->Start();
   return reactor;

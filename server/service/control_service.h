@@ -31,8 +31,8 @@ class ControlService : public CallbackService {
   // load is stored in `loads`. `events` is told where the requests for jobs come from. The
   // references, and `coordinator`, must outlive this object and its streams.
   ControlService(Coordinator* coordinator, std::string coordinator_address, Access& access,
-                 StreamDeadlines& deadlines, UnaryAnswers& answers, Tracing& tracing,
-                 ServerLoads& loads, EventLog& events);
+                 OpenConnections& connections, StreamDeadlines& deadlines, UnaryAnswers& answers,
+                 Tracing& tracing, ServerLoads& loads, EventLog& events);
 
   // Waits until the streams of all members have ended or MonotonicNow() has reached `deadline`.
   void AwaitMembersGone(absl::Time deadline) { members_.AwaitNone(deadline); }
@@ -46,7 +46,6 @@ class ControlService : public CallbackService {
   Coordinator* const coordinator_;
   const std::string coordinator_address_;
   Access& access_;
-  StreamDeadlines& deadlines_;
   UnaryAnswers& answers_;
   Tracing& tracing_;
   ServerLoads& loads_;

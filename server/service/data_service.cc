@@ -305,7 +305,7 @@ void DataService::Start(std::unique_ptr<StreamCall> call, Caller caller, std::st
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Exchange(
     grpc::CallbackServerContext* context) {
-  auto call = std::make_unique<GrpcStreamCall>(context);
+  auto call = std::make_unique<GrpcStreamCall>(context, connections_);
   GrpcStreamCall* const reactor = call.get();
   Start(std::move(call), CallerOf(*context), context->peer());
   return reactor;

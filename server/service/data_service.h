@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/local/socket_loop.h"
+#include "common/net/open_connections.h"
 #include "common/shm/host.h"
 #include "common/shm/pages.h"
 #include "proto/data.grpc.pb.h"
@@ -26,15 +27,17 @@ namespace syncgrads::server {
 // Thread-safe: immutable. gRPC calls it on any of its threads.
 class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
  public:
-  // `jobs`, `exchange`, `deadlines`, `access`, `clock` and `traffic` must outlive this object and
-  // its streams. Payloads are counted in `traffic`. `exchange` is null if no memory is shared.
-  // `unix_socket` is the abstract unix socket for local streams; empty if there is none.
+  // `jobs`, `exchange`, `connections`, `deadlines`, `access`, `clock` and `traffic` must outlive
+  // this object and its streams. Payloads are counted in `traffic`. `exchange` is null if no memory
+  // is shared. `unix_socket` is the abstract unix socket for local streams; empty if there is none.
   DataService(const Jobs& jobs, const MemoryExchange* exchange, std::string unix_socket,
-              StreamDeadlines& deadlines, Access& access, const Clock& clock, Traffic& traffic)
+              OpenConnections& connections, StreamDeadlines& deadlines, Access& access,
+              const Clock& clock, Traffic& traffic)
       : jobs_(jobs),
         exchange_(exchange),
         unix_socket_(std::move(unix_socket)),
         host_id_(HostId()),
+        connections_(connections),
         deadlines_(deadlines),
         access_(access),
         clock_(clock),
@@ -58,6 +61,7 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
   const MemoryExchange* const exchange_;
   const std::string unix_socket_;
   const std::string host_id_;
+  OpenConnections& connections_;
   StreamDeadlines& deadlines_;
   Access& access_;
   const Clock& clock_;

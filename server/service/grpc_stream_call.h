@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/net/open_connections.h"
 #include "server/service/cancellable_call.h"
 #include "server/service/stream_call.h"
 
@@ -18,8 +19,9 @@ namespace syncgrads::server {
 class GrpcStreamCall : public StreamCall,
                        public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `context` is the context of the call.
-  explicit GrpcStreamCall(grpc::CallbackServerContext* context) : call_(context) {}
+  // `context` is the context of the call. `connections` must outlive the call.
+  GrpcStreamCall(grpc::CallbackServerContext* context, OpenConnections& connections)
+      : call_(context, connections) {}
 
   void Begin(std::shared_ptr<StreamCallEvents> events) override { events_ = std::move(events); }
   void Read(grpc::ByteBuffer* message) override { StartRead(message); }

@@ -8,8 +8,9 @@ namespace syncgrads::server {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-HealthService::HealthService(StreamDeadlines& deadlines)
-    : CallbackService(*HealthCheckRequest::descriptor()->file()->service(0), deadlines) {
+HealthService::HealthService(OpenConnections& connections, StreamDeadlines& deadlines)
+    : CallbackService(*HealthCheckRequest::descriptor()->file()->service(0), connections,
+                      deadlines) {
   ServeUnary<HealthCheckRequest, HealthCheckResponse>(
       "Check", [this](RequestCall&, const HealthCheckRequest& request, HealthCheckResponse& reply) {
         return Check(request, reply);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "common/net/open_connections.h"
 #include "proto/health.pb.h"
 #include "server/service/callback_service.h"
 #include "server/service/stream_deadlines.h"
@@ -24,8 +25,9 @@ class HealthService : public CallbackService {
   // For readiness: it reports what "/readyz" does (ReadinessOf).
   static constexpr char kReady[] = "ready";
 
-  // `deadlines` must outlive this object and its calls. At first, all is healthy but kReady.
-  explicit HealthService(StreamDeadlines& deadlines);
+  // `connections` and `deadlines` must outlive this object and its calls. At first, all is healthy
+  // but kReady.
+  HealthService(OpenConnections& connections, StreamDeadlines& deadlines);
 
   // `part` is one of the names above.
   void Set(const std::string& part, bool is_healthy) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -10,13 +10,13 @@
 
 namespace syncgrads::server {
 
-RequestCall::RequestCall(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                         const Answer& answer)
-    : context_(*context), call_(context), deadlines_(deadlines), answer_(answer) {}
+RequestCall::RequestCall(grpc::CallbackServerContext* context, OpenConnections& connections,
+                         StreamDeadlines& deadlines, const Answer& answer)
+    : context_(*context), call_(context, connections), deadlines_(deadlines), answer_(answer) {}
 
-RequestCall* RequestCall::Begin(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                                const Answer& answer) {
-  const std::shared_ptr<RequestCall> call(new RequestCall(context, deadlines, answer));
+RequestCall* RequestCall::Begin(grpc::CallbackServerContext* context, OpenConnections& connections,
+                                StreamDeadlines& deadlines, const Answer& answer) {
+  const std::shared_ptr<RequestCall> call(new RequestCall(context, connections, deadlines, answer));
   call->self_ = call;
   call->deadline_ = deadlines.AddWithoutHello(call);
   call->StartRead(&call->incoming_);

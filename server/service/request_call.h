@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/net/open_connections.h"
 #include "server/service/cancellable_call.h"
 #include "server/service/stream_deadlines.h"
 
@@ -46,9 +47,9 @@ class RequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   using Answer = std::function<void(RequestCall& call, grpc::ByteBuffer& request)>;
 
   // Begins a call. `answer` is called when the request has arrived, and must lead to a call of End.
-  // `deadlines` has the time in which the request must arrive. Both must outlive the call.
-  static RequestCall* Begin(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-                            const Answer& answer);
+  // `deadlines` has the time in which the request must arrive. All three must outlive the call.
+  static RequestCall* Begin(grpc::CallbackServerContext* context, OpenConnections& connections,
+                            StreamDeadlines& deadlines, const Answer& answer);
 
   // The context; valid while the request is being answered.
   const grpc::CallbackServerContext& context() const { return context_; }
@@ -70,8 +71,8 @@ class RequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
  private:
   enum class State { kAwaitsRequest, kAnswers, kAnswered };
 
-  RequestCall(grpc::CallbackServerContext* context, StreamDeadlines& deadlines,
-              const Answer& answer);
+  RequestCall(grpc::CallbackServerContext* context, OpenConnections& connections,
+              StreamDeadlines& deadlines, const Answer& answer);
 
   // Serializes a message to outgoing_. A message that is too large for that cancels the call.
   void Serialize(const google::protobuf::MessageLite& answer);

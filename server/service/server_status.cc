@@ -162,9 +162,9 @@ std::vector<std::string> WaitsOf(const Job& job, std::vector<GroupProgress> grou
 StatusReport::StatusReport(StatusSources sources)
     : sources_(std::move(sources)), started_(sources_.clock.Now()) {}
 
-void StatusReport::SetConnections(const Acceptor* acceptor, const Follower* follower) {
+void StatusReport::SetConnections(const OpenConnections* connections, const Follower* follower) {
   MutexLock lock(mutex_);
-  acceptor_ = acceptor;
+  connections_ = connections;
   follower_ = follower;
 }
 
@@ -197,7 +197,7 @@ v1::ServerLoad StatusReport::Load() const {
   load.set_received_bytes(Sum(sources_.traffic.received));
   load.set_sent_bytes(Sum(sources_.traffic.sent));
   MutexLock lock(mutex_);
-  if (acceptor_ != nullptr) load.set_connections(acceptor_->open_connections());
+  if (connections_ != nullptr) load.set_connections(connections_->size());
   return load;
 }
 
@@ -276,7 +276,7 @@ void StatusReport::FillServer(v1::ServerStatus& status) const {
     }
   }
   MutexLock lock(mutex_);
-  if (acceptor_ != nullptr) status.set_max_connections(acceptor_->most_connections());
+  if (connections_ != nullptr) status.set_max_connections(connections_->most());
 }
 
 void StatusReport::FillJob(const Job& job, v1::JobStatus& status) const {

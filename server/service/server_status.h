@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "common/net/acceptor.h"
+#include "common/net/open_connections.h"
 #include "proto/admin.pb.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"
@@ -57,9 +57,9 @@ class StatusReport {
  public:
   explicit StatusReport(StatusSources sources);
 
-  // From now on, reports the open connections of `acceptor`, and the connection to the coordinator
+  // From now on, reports `connections`, and the connection to the coordinator
   // of `follower`. Either may be null, and both must be replaced by null before they are destroyed.
-  void SetConnections(const Acceptor* acceptor, const Follower* follower);
+  void SetConnections(const OpenConnections* connections, const Follower* follower);
   // From now on, reports that new jobs are refused.
   // Returns false if it was set before.
   bool SetDraining();
@@ -84,7 +84,7 @@ class StatusReport {
   const absl::Time started_;
 
   mutable Mutex mutex_;
-  const Acceptor* acceptor_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  const OpenConnections* connections_ ABSL_GUARDED_BY(mutex_) = nullptr;
   const Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,6 +1,7 @@
 #include "worker/data_service/data_server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/method_handler.h>
@@ -22,6 +23,7 @@
 #include "common/net/acceptor.h"
 #include "common/net/address.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/peer_address.h"
@@ -48,6 +50,8 @@ constexpr size_t kOpeningBytes = 16 << 10;
 constexpr char kServe[] = "/syncgrads.v1.ServedData/Serve";
 // The limit of calls on one connection. A worker has a connection for its call.
 constexpr int kMaxStreams = 16;
+// The threads that gRPC needs beside those in which calls are served.
+constexpr int kThreads = 16;
 // The name in a certificate that gives the role of a worker, as for ps-server.
 constexpr char kWorkerName[] = "syncgrads:worker";
 // How long a connection may take until its first frame of HTTP/2.
@@ -210,9 +214,10 @@ class DataServer::Service : public grpc::Service {
 
 struct DataServer::Listening {
   uint16_t port = 0;
-  Strangers strangers;
+  Strangers strangers{{.streams = 2 * kMaxStreams}};
+  std::optional<OpenConnections> connections;
   std::optional<TlsCopies> tls;
-  std::optional<TakenConnections> connections;
+  std::optional<TakenConnections> taken_connections;
   std::unique_ptr<grpc::Server> server;
   // Destroyed first: it no longer passes connections to gRPC.
   std::unique_ptr<Acceptor> acceptor;
@@ -239,7 +244,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
   listening->tls.emplace(options.tls, TlsSide::kListens, options.warn);
-  listening->connections.emplace(builder, ServerCredentialsOf(listening->tls->options()));
+  listening->connections.emplace(ConnectionLimits{}, options.warn);
+  listening->taken_connections.emplace(builder, ServerCredentialsOf(listening->tls->options()));
   // The time to complete the TLS handshake and to send the first frame of HTTP/2.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
@@ -247,6 +253,11 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   // A message with one of these compressions is refused before it is decompressed.
   RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  // Each call has a thread while it is served, also one whose peer resets it at once. Beyond these,
+  // calls end with RESOURCE_EXHAUSTED.
+  grpc::ResourceQuota quota;
+  quota.SetMaxThreads(static_cast<int>(options.max_calls + options.opening.calls) + kThreads);
+  builder.SetResourceQuota(quota);
   const Acceptor::Warn warn = options.warn;
   server->service_ = std::make_unique<Service>(std::move(options), listening->strangers);
   builder.RegisterService(server->service_.get());
@@ -255,8 +266,9 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
     return absl::UnavailableError("gRPC could not start the data server");
   }
   listening->acceptor = std::make_unique<Acceptor>(
-      std::move(sockets.sockets), ConnectionLimits(), &listening->strangers, warn,
-      [&to = *listening->connections](FileDescriptor connection, bool /*is_local*/, size_t taker) {
+      std::move(sockets.sockets), *listening->connections, &listening->strangers, warn,
+      [&to = *listening->taken_connections](FileDescriptor connection, bool /*is_local*/,
+                                            size_t taker) {
         to.Take(std::move(connection), taker);
       });
   server->listening_ = std::move(listening);

@@ -24,17 +24,21 @@
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "common/net/listening_sockets.h"
+#include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/testing/wait_until.h"
 
-// Read by the thread sanitizer. The acceptor looks at the numbers of descriptors that it has handed
-// on, to see whether they are closed. In this program, whose clients run in the same process, such
-// a number may belong to a client's new socket, and the sanitizer takes the look for a data race.
+// Read by the thread sanitizer. OpenConnections looks at the numbers of descriptors that were
+// handed on, to see whether they are closed. In this program, whose clients run in the same
+// process, such a number may belong to a client's new socket, and the sanitizer takes the look for
+// a data race.
 extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() { return "race:Acceptor::ForgetClosedLocked"; }
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:OpenConnections::ForgetClosedLocked";
+}
 
 namespace syncgrads {
 namespace {
@@ -102,26 +106,27 @@ class AcceptorTest : public ::testing::Test {
     listening->sockets.push_back(*std::move(unix_socket));
     limits.connections_flag = "--max_connections";
     limits.connections_per_peer_flag = "--max_connections_per_peer";
-    acceptor_.emplace(
-        std::move(listening->sockets), std::move(limits), strangers,
-        [this](const std::string& line) {
-          MutexLock lock(mutex_);
-          lines_.push_back(line);
-        },
-        [this](FileDescriptor connection, bool is_local, size_t taker) {
-          EXPECT_LT(taker, Acceptor::kTakers);
-          sockaddr_storage own = {};
-          socklen_t length = sizeof(own);
-          getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
-          EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
-          {
-            MutexLock lock(mutex_);
-            const char byte = 1;
-            send(connection.get(), &byte, 1, MSG_NOSIGNAL);  // fails if the connection was cut
-            taken_.push_back(std::move(connection));
-          }
-          if (during_take_ != nullptr) during_take_();
-        });
+    const auto warn = [this](const std::string& line) {
+      MutexLock lock(mutex_);
+      lines_.push_back(line);
+    };
+    connections_.emplace(std::move(limits), warn);
+    acceptor_.emplace(std::move(listening->sockets), *connections_, strangers, warn,
+                      [this](FileDescriptor connection, bool is_local, size_t taker) {
+                        EXPECT_LT(taker, Acceptor::kTakers);
+                        sockaddr_storage own = {};
+                        socklen_t length = sizeof(own);
+                        getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length);
+                        EXPECT_EQ(is_local, own.ss_family == AF_UNIX);
+                        {
+                          MutexLock lock(mutex_);
+                          const char byte = 1;
+                          send(connection.get(), &byte, 1,
+                               MSG_NOSIGNAL);  // fails if the connection was cut
+                          taken_.push_back(std::move(connection));
+                        }
+                        if (during_take_ != nullptr) during_take_();
+                      });
   }
 
   bool IsTaken(const std::string& from = "127.0.0.1") {
@@ -160,6 +165,7 @@ class AcceptorTest : public ::testing::Test {
   Mutex mutex_;
   std::vector<FileDescriptor> taken_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+  std::optional<OpenConnections> connections_;
   std::optional<Acceptor> acceptor_;
 };
 
@@ -206,13 +212,13 @@ TEST_F(AcceptorTest, ConnectionsPastTheLimitAreClosedUntilOneHasEnded) {
 
 TEST_F(AcceptorTest, CountsTheConnectionsThatAreOpen) {
   Listen({.connections = 7});
-  EXPECT_EQ(acceptor_->open_connections(), 0u);
-  EXPECT_EQ(acceptor_->most_connections(), 7u);
+  EXPECT_EQ(connections_->size(), 0u);
+  EXPECT_EQ(connections_->most(), 7u);
   EXPECT_TRUE(IsTaken());
   EXPECT_TRUE(IsTakenOverUnix());
-  EXPECT_EQ(acceptor_->open_connections(), 2u);
+  EXPECT_EQ(connections_->size(), 2u);
   CloseOne();
-  EXPECT_EQ(acceptor_->open_connections(), 1u);
+  EXPECT_EQ(connections_->size(), 1u);
 }
 
 TEST_F(AcceptorTest, OnePeersConnectionsLeaveRoomForOthers) {

@@ -118,6 +118,21 @@ TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
   EXPECT_TRUE(connection.HasEnded());
 }
 
+TEST(StrangersTest, StreamsAreLimited) {
+  Strangers strangers({.streams = 2});
+  Connection connection;
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  for (int i = 0; i < 2; ++i) strangers.Begin("10.0.0.1:5");
+  EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
+  EXPECT_FALSE(connection.HasEnded());
+  strangers.Begin("10.0.0.1:5");
+  EXPECT_TRUE(connection.HasEnded());
+  EXPECT_THAT(
+      strangers.Cut(kNow),
+      ElementsAre("10.0.0.1:5 was admitted to nothing and has begun 3 streams; the limit is 2"));
+  EXPECT_EQ(strangers.size(), 0u);
+}
+
 TEST(StrangersTest, AStreamMayBeginAfterItsBytesWereRead) {
   Strangers strangers({.bytes = 1000, .grace = absl::Milliseconds(30)});
   Connection late, never;
@@ -130,6 +145,51 @@ TEST(StrangersTest, AStreamMayBeginAfterItsBytesWereRead) {
   strangers.Begin("10.0.0.1:5");
   EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)), ElementsAre(HasSubstr("10.0.0.1:6")));
   EXPECT_FALSE(late.HasEnded());
+}
+
+TEST(StrangersTest, WithAStreamItMustBeAdmittedSoonAfterItHasSentMuch) {
+  Strangers strangers({.bytes = 1000, .grace_with_stream = absl::Milliseconds(500)});
+  Connection little, much, admitted;
+  ASSERT_TRUE(strangers.Add(little.server, "10.0.0.1:5", "10.0.0.1", {}));
+  ASSERT_TRUE(strangers.Add(much.server, "10.0.0.1:6", "10.0.0.1", {}));
+  ASSERT_TRUE(strangers.Add(admitted.server, "10.0.0.1:7", "10.0.0.1", {}));
+  for (const char* endpoint : {"10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:7"}) strangers.Begin(endpoint);
+  little.Transfer(1000);
+  much.Transfer(1001);
+  admitted.Transfer(1001);
+  EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)), IsEmpty());
+  EXPECT_THAT(strangers.Cut(absl::Milliseconds(490)), IsEmpty());
+  strangers.Admit("10.0.0.1:7");
+  EXPECT_THAT(strangers.Cut(absl::Milliseconds(10)),
+              ElementsAre("10.0.0.1:6 was admitted to nothing within 500ms after it had sent more "
+                          "than 1000 bytes"));
+  EXPECT_TRUE(much.HasEnded());
+  EXPECT_FALSE(admitted.HasEnded());
+  EXPECT_FALSE(little.HasEnded());
+}
+
+TEST(StrangersTest, TheKernelReceivesLittleThatIsNotRead) {
+  const auto most_unread = [](const Connection& connection) {
+    int locks = 0, bytes = 0;
+    socklen_t length = sizeof(int);
+    const int socket = connection.server.get();
+    EXPECT_EQ(getsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &locks, &length), 0);
+    EXPECT_EQ(getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, &length), 0);
+    // The kernel makes room for its own data too. Without the lock, it lets the buffer grow.
+    return locks == 0 ? 0 : bytes / 2;
+  };
+  Connection connection;
+  int locks = 0;
+  socklen_t length = sizeof(locks);
+  if (getsockopt(connection.server.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, &length) != 0) {
+    GTEST_SKIP() << "this kernel cannot let a buffer grow again";
+  }
+  EXPECT_EQ(most_unread(connection), 0);
+  Strangers strangers({.unread_bytes = 10'000});
+  ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
+  EXPECT_EQ(most_unread(connection), 10'000);
+  strangers.Admit("10.0.0.1:5");
+  EXPECT_EQ(most_unread(connection), 0);
 }
 
 TEST(StrangersTest, WhatWasNotReadIsDropped) {

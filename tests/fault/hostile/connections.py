@@ -156,22 +156,50 @@ def _():
     return f"{sent} were taken, and another call is answered"
 
 
+@row("streams that are opened and reset without a pause, on three connections for 3 s")
+def _():
+    deadline = time.monotonic() + 3
+    resets = []
+
+    def flood():
+        while time.monotonic() < deadline:
+            connection = RawConnection()
+            try:
+                connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
+                for first in range(1, 1 << 20, 1000):
+                    connection.send(*[part for stream in range(first, first + 1000, 2) for part in (
+                        RawConnection.headers("/syncgrads.v1.Data/Exchange", stream),
+                        RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8)))])
+            except OSError:
+                resets.append(connection)
+
+    floods = [threading.Thread(target=flood) for _ in range(3)]
+    for thread in floods:
+        thread.start()
+    for thread in floods:
+        thread.join()
+    control_grpc.ControlStub(channel()).Probe(control.ProbeRequest(), timeout=PATIENCE)
+    if not resets:
+        raise Failure("no connection was closed")
+    return f"{len(resets)} connections were closed, and another call is answered"
+
+
 @row("6,000 calls without a message, of a peer that never acknowledges the limit of streams")
 def _():
     methods = ("/syncgrads.v1.Control/Join", "/syncgrads.v1.Data/Exchange",
                "/syncgrads.v1.Control/Probe", "/syncgrads.v1.Admin/GetStatus",
                "/syncgrads.v1.Admin/Events", "/grpc.health.v1.Health/Check")
-    connections = [RawConnection() for _ in range(6)]
+    connections = [RawConnection() for _ in range(20)]
     for connection in connections:
         connection.acknowledges = False
         connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS), *[
             RawConnection.headers(methods[number % len(methods)], 1 + 2 * number)
-            for number in range(1000)])
+            for number in range(300)])
     # The server keeps 4,096 of them until the deadline for their message. The oldest end before.
     late = 0
     for connection in connections:
         ended = 0
-        while ended < 1000:
+        while ended < 300:
             frame = connection.read()
             if frame is None:
                 raise Failure(f"a connection ended after {ended} streams")

@@ -1,15 +1,19 @@
-// More connections than a ps-server has file descriptors for. Connected clients continue, and a
-// later client is accepted when the flood is over.
+// More connections than a ps-server has file descriptors for, and more calls on a connection than
+// are permitted. Connected clients continue, and a later client is accepted when the flood is over.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -19,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/service/stub_worker.h"
+#include "tests/testing/http2_frames.h"
 #include "tests/testing/process/process.h"
 #include "tests/testing/wait_until.h"
 
@@ -36,20 +41,26 @@ struct Limit {
   const char* line;  // that the server writes when the limit is reached
 };
 
-// A ps-server with a limit of kDescriptors file descriptors.
-class ConnectionFloodTest : public ::testing::TestWithParam<Limit> {
+// A ps-server with a worker.
+class FloodTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto process =
-        Process::Start({.program = "server/ps-server",
-                        .args = {"--port=0", "--bind=127.0.0.1", "--state=none", GetParam().flag}});
+  void Start(std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--port=0", "--bind=127.0.0.1", "--state=none"});
+    auto process = Process::Start({.program = "server/ps-server", .args = std::move(flags)});
     ASSERT_TRUE(process.ok()) << process.status();
     server_ = *std::move(process);
     const auto line = server_->WaitForLine("listening on", kPatience);
     ASSERT_TRUE(line.ok()) << line.status();
     address_ = line->substr(line->rfind(' ') + 1);
-    const rlimit few = {kDescriptors, kDescriptors};
-    ASSERT_EQ(prlimit(server_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+    worker_.emplace(address_, "a", 1);
+    worker_->Begin();
+    stream_ = worker_->Exchange();
+  }
+  void ExpectStep() {
+    stream_->Write(worker_->Push(++round_, 3));
+    const v1::UpdateChunk update = stream_->MustRead();
+    EXPECT_EQ(update.round(), round_);
+    EXPECT_EQ(update.payload(), FourOf(3));
   }
 
   // Connects and sends nothing.
@@ -66,33 +77,36 @@ class ConnectionFloodTest : public ::testing::TestWithParam<Limit> {
     return socket;
   }
 
+  std::unique_ptr<Process> server_;
+  std::string address_;
+  std::optional<Worker> worker_;
+  std::unique_ptr<DataStream> stream_;
+  uint64_t round_ = 0;
+};
+
+// The server has a limit of kDescriptors file descriptors.
+class ConnectionFloodTest : public FloodTest, public ::testing::WithParamInterface<Limit> {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(Start({GetParam().flag}));
+    const rlimit few = {kDescriptors, kDescriptors};
+    ASSERT_EQ(prlimit(server_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  }
+
   size_t Descriptors() const {
     const std::filesystem::directory_iterator all(absl::StrCat("/proc/", server_->pid(), "/fd"));
     return static_cast<size_t>(std::distance(begin(all), end(all)));
   }
-
-  std::unique_ptr<Process> server_;
-  std::string address_;
 };
 
 TEST_P(ConnectionFloodTest, DisturbsNobodyWhoIsConnectedAndEnds) {
-  Worker worker(address_, "a", 1);
-  worker.Begin();
-  const auto stream = worker.Exchange();
-  uint64_t round = 0;
-  const auto expect_step = [&] {
-    stream->Write(worker.Push(++round, 3));
-    const v1::UpdateChunk update = stream->MustRead();
-    EXPECT_EQ(update.round(), round);
-    EXPECT_EQ(update.payload(), FourOf(3));
-  };
-  expect_step();
+  ExpectStep();
   const size_t before = Descriptors();
 
   std::vector<FileDescriptor> flood;
   for (int i = 0; i < kFlood; ++i) flood.push_back(Connect());
   ASSERT_TRUE(server_->WaitForLine(GetParam().line, kPatience).ok()) << server_->output();
-  for (int i = 0; i < 10; ++i) expect_step();
+  for (int i = 0; i < 10; ++i) ExpectStep();
   EXPECT_LE(Descriptors(), kDescriptors / 4 * 3 + before);
 
   flood.clear();
@@ -106,7 +120,7 @@ TEST_P(ConnectionFloodTest, DisturbsNobodyWhoIsConnectedAndEnds) {
   v1::ProbeReply reply;
   const grpc::Status probed = later->Probe(context.get(), {}, &reply);
   EXPECT_TRUE(probed.ok()) << probed.error_message();
-  expect_step();
+  ExpectStep();
   // The later client has one more connection.
   EXPECT_TRUE(WaitUntil([&] { return Descriptors() <= before + 1; })) << Descriptors();
 }
@@ -116,6 +130,28 @@ INSTANTIATE_TEST_SUITE_P(All, ConnectionFloodTest,
                          ::testing::Values(Limit{"--max_connections_per_peer=10",
                                                  "connections are refused"},
                                            Limit{"--max_connections=10000", "makes room"}));
+
+TEST_F(FloodTest, AConnectionWithTooManyOpenCallsIsReset) {
+  ASSERT_NO_FATAL_FAILURE(Start({}));
+  ExpectStep();
+  std::string calls = testing::Http2Preface();
+  for (uint32_t i = 0; i < 401; ++i) {
+    calls += testing::Http2Call(1 + 2 * i, "/syncgrads.v1.Control/Join");
+  }
+  const FileDescriptor socket = Connect();
+  ASSERT_EQ(send(socket.get(), calls.data(), calls.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(calls.size()));
+  ASSERT_TRUE(
+      server_->WaitForLine("has begun 401 calls that have not ended; the limit is 400", kPatience)
+          .ok())
+      << server_->output();
+  std::string answers(1 << 20, '\0');
+  ssize_t received = 1;
+  while (received > 0) received = recv(socket.get(), answers.data(), answers.size(), 0);
+  EXPECT_EQ(received, -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  for (int i = 0; i < 10; ++i) ExpectStep();
+}
 
 }  // namespace
 }  // namespace syncgrads::server

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/mutex.h"
+#include "common/net/open_connections.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/data.grpc.pb.h"
@@ -89,7 +90,7 @@ class DuplexStreamTest : public ::testing::Test,
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
-    auto call = std::make_unique<GrpcStreamCall>(context);
+    auto call = std::make_unique<GrpcStreamCall>(context, connections_);
     GrpcStreamCall* const reactor = call.get();
     auto stream = std::make_shared<TestStream>(std::move(call), deadlines_, unread_, threads_,
                                                on_each_, on_over_);
@@ -123,6 +124,7 @@ class DuplexStreamTest : public ::testing::Test,
   }
 
   FakeClock clock_;
+  OpenConnections connections_{ConnectionLimits(), [](const std::string&) {}};
   StreamDeadlines deadlines_{kTimeout, clock_};
   std::shared_ptr<UnreadBytes> unread_ = std::make_shared<UnreadBytes>(8 * kMiB);
   std::atomic<size_t> most_unread_ = 0;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/net/open_connections.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -41,7 +42,7 @@ class EventStreamsTest : public ::testing::Test {
     log.job_limits.at_once = std::numeric_limits<double>::infinity();
     log_.emplace(journal_, std::move(log));
     streams_.emplace(*log_, ServerIndex{2}, options);
-    admin_.emplace(deadlines_, *streams_, [this]() -> absl::StatusOr<bool> {
+    admin_.emplace(connections_, deadlines_, *streams_, [this]() -> absl::StatusOr<bool> {
       MutexLock lock(mutex_);
       return permission_;
     });
@@ -120,10 +121,13 @@ class EventStreamsTest : public ::testing::Test {
   absl::StatusOr<bool> permission_ ABSL_GUARDED_BY(mutex_) = true;
   std::optional<EventLog> log_;
   std::optional<EventStreams> streams_;
+  OpenConnections connections_{ConnectionLimits(), [](const std::string&) {}};
   StreamDeadlines deadlines_{absl::InfiniteDuration(), Clock::Real()};
   struct Admin : CallbackService {
-    Admin(StreamDeadlines& deadlines, EventStreams& streams, EventsPermission permission)
-        : CallbackService(*v1::EventsRequest::descriptor()->file()->service(0), deadlines) {
+    Admin(OpenConnections& connections, StreamDeadlines& deadlines, EventStreams& streams,
+          EventsPermission permission)
+        : CallbackService(*v1::EventsRequest::descriptor()->file()->service(0), connections,
+                          deadlines) {
       ServeStream<v1::EventsRequest>("Events",
                                      [&streams, permission = std::move(permission)](
                                          RequestCall& call, const v1::EventsRequest& request) {

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/net/open_connections.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -38,8 +39,9 @@ constexpr char kLarge[] = "large";
 // Explain returns the length of the job's name. The answers of Events are written by the test.
 class Service : public CallbackService, public RequestCall::Events {
  public:
-  explicit Service(StreamDeadlines& deadlines)
-      : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0), deadlines) {
+  Service(OpenConnections& connections, StreamDeadlines& deadlines)
+      : CallbackService(*v1::ExplainRequest::descriptor()->file()->service(0), connections,
+                        deadlines) {
     ServeUnary<v1::ExplainRequest, v1::ExplainReply>(
         "Explain",
         [this](RequestCall& call, const v1::ExplainRequest& request,
@@ -128,8 +130,9 @@ class RequestCallTest : public ::testing::Test {
   }
 
   FakeClock clock_;
+  OpenConnections connections_{ConnectionLimits(), [](const std::string&) {}};
   StreamDeadlines deadlines_{kTimeout, clock_};
-  Service service_{deadlines_};
+  Service service_{connections_, deadlines_};
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Admin::Stub> stub_;

@@ -1,6 +1,6 @@
 // Connections that cost a ps-worker that serves data more than they may: more of them than it has
-// file descriptors, headers that never end, and messages that are large once they are parsed. A
-// reader that is connected continues, and a later one is served.
+// file descriptors, headers that never end, calls that are reset at once, and messages that are
+// large once they are parsed. A reader that is connected continues, and a later one is served.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include "absl/time/time.h"
 #include "common/shm/pages.h"
 #include "proto/served_data.grpc.pb.h"
+#include "tests/testing/http2_frames.h"
 #include "tests/testing/process/process.h"
 #include "tests/testing/small_quarantine.h"
 #include "tests/worker/testing/status.h"
@@ -141,8 +143,8 @@ class DataServerFloodTest : public ::testing::Test {
     return socket;
   }
 
-  // The value of a line of the server's status.
-  uint64_t KiB(const std::string& name) const {
+  // The value of a line of the server's status; of memory, in KiB.
+  uint64_t Status(const std::string& name) const {
     std::string line;
     for (std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
          std::getline(status, line);) {
@@ -193,6 +195,34 @@ TEST_F(DataServerFloodTest, HeadersThatNeverEndEndTheConnection) {
   reader.ExpectRow(0);
 }
 
+TEST_F(DataServerFloodTest, CallsThatAreResetAtOnceTakeFewThreads) {
+  Reader reader(port_);
+  reader.Open();
+  std::string calls = testing::Http2Preface();
+  for (uint32_t stream = 1; stream < 20'000; stream += 2) {
+    calls += testing::Http2Call(stream, "/syncgrads.v1.ServedData/Serve");
+    calls += testing::Http2Reset(stream);
+  }
+  std::atomic<int> floods = 3;
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 3; ++i) {
+    strangers.emplace_back([&] {
+      for (int j = 0; j < 10; ++j) {
+        const FileDescriptor socket = Connect();
+        send(socket.get(), calls.data(), calls.size(), MSG_NOSIGNAL);
+      }
+      --floods;
+    });
+  }
+  uint64_t most = 0;
+  while (floods > 0) most = std::max(most, Status("Threads"));
+  for (std::thread& stranger : strangers) stranger.join();
+  // 1,024 calls may be open, and 256 that open.
+  EXPECT_LE(most, 1400u);
+  SYNCGRADS_EXPECT_OK(server_->WaitForLine("was admitted to nothing", kLongEnough));
+  reader.ExpectRow(0);
+}
+
 // Opens 64 calls with a wrong token, 16 at a time, whose messages have almost 1 MiB of empty
 // tables. Returns the number of calls whose message has arrived: a connection may be closed before.
 int OpenWithManyTables(uint16_t port) {
@@ -219,7 +249,7 @@ TEST_F(DataServerFloodTest, ARequestOfAStrangerIsNotParsed) {
   reader.Open();
   // Resets the peak memory (VmHWM).
   std::ofstream(absl::StrCat("/proc/", server_->pid(), "/clear_refs")) << 5;
-  const uint64_t before = KiB("VmRSS");
+  const uint64_t before = Status("VmRSS");
   std::atomic<int> arrived = 0;
   std::vector<std::thread> strangers;
   for (int i = 0; i < 4; ++i) {
@@ -228,7 +258,7 @@ TEST_F(DataServerFloodTest, ARequestOfAStrangerIsNotParsed) {
   for (std::thread& stranger : strangers) stranger.join();
   EXPECT_GT(arrived, 0);
   // gRPC holds the bytes of up to 64 messages. One that is parsed takes dozens of times its bytes.
-  EXPECT_LE(KiB("VmHWM") - before, 200u << 10) << arrived << " messages";
+  EXPECT_LE(Status("VmHWM") - before, 200u << 10) << arrived << " messages";
   reader.ExpectRow(0);
 }
 
