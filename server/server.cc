@@ -79,9 +79,12 @@ constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
 // The limit of streams on one connection. It does not bind a peer that never acknowledges HTTP/2's
-// settings (StreamDeadlines::kMostWithoutHello). Our clients have connections of their own; a
-// member has at most Presence::kMaxStreams data streams.
+// settings, or that resets streams (kMaxCalls, StreamDeadlines::kMostWithoutHello). Our clients
+// have connections of their own; a member has at most Presence::kMaxStreams data streams.
 constexpr int kMaxStreams = 200;
+// The limit of calls on one connection that have begun and not ended, and of the streams of a
+// stranger.
+constexpr uint32_t kMaxCalls = 2 * kMaxStreams;
 // How long a server that ends waits until its members have been sent the reason. A member that has
 // stopped, or is unreachable, does not get it.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
@@ -160,7 +163,7 @@ class GrpcServer : public Server {
         jobs_(ServerIndex{options.index}, clock, &journal_, &closers_),
         stall_watch_(options.stall_warning, jobs_, clock, journal_),
         connections_({options.max_connections, options.max_connections_per_peer,
-                      "--max_connections", "--max_connections_per_peer", 2 * kMaxStreams},
+                      "--max_connections", "--max_connections_per_peer", kMaxCalls},
                      [this](const std::string& line) { journal_.Warn(line); }),
         deadlines_(options.hello_timeout, clock),
         access_({options.tokens_file, !options.tls.client_ca.empty(), options.server_token,
@@ -593,7 +596,7 @@ class GrpcServer : public Server {
   StallWatch stall_watch_;
   OpenConnections connections_;
   StreamDeadlines deadlines_;
-  Strangers strangers_;
+  Strangers strangers_{{.streams = kMaxCalls}};
   NewcomerPollers newcomer_pollers_{strangers_};
   Access access_;
   ServerLoads loads_;

@@ -58,6 +58,7 @@ void OpenConnections::Add(const FileDescriptor& connection, const std::string& e
   const auto earlier = connections_.find(connection.get());
   if (earlier != connections_.end()) ForgetLocked(earlier);
   connections_[connection.get()] = {status.st_dev, status.st_ino, endpoint, peer};
+  by_endpoint_[endpoint] = connection.get();
   if (!peer.empty()) ++by_peer_[peer];
 }
 
@@ -89,16 +90,25 @@ void OpenConnections::ForgetClosedLocked() const {
 void OpenConnections::ForgetLocked(ByDescriptor::iterator connection) const {
   const auto of_peer = by_peer_.find(connection->second.peer);
   if (of_peer != by_peer_.end() && --of_peer->second == 0) by_peer_.erase(of_peer);
+  const auto of_endpoint = by_endpoint_.find(connection->second.endpoint);
+  // A later connection may have the same endpoint.
+  if (of_endpoint != by_endpoint_.end() && of_endpoint->second == connection->first) {
+    by_endpoint_.erase(of_endpoint);
+  }
   connections_.erase(connection);
 }
 
-void OpenConnections::ResetLocked(const std::string& endpoint) const {
-  for (const auto& [descriptor, connection] : connections_) {
-    if (connection.endpoint != endpoint) continue;
-    // The descriptor may be closed, and its number used again, at any time; its copy is not.
-    const FileDescriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    if (copy.valid() && IsOf(copy.get(), connection)) ResetConnection(copy.get());
-  }
+bool OpenConnections::ResetLocked(const std::string& endpoint) {
+  const auto found = by_endpoint_.find(endpoint);
+  if (found == by_endpoint_.end()) return false;
+  Connection& connection = connections_.at(found->second);
+  if (connection.is_reset) return false;
+  // The descriptor may be closed, and its number used again, at any time; its copy is not.
+  const FileDescriptor copy(fcntl(found->second, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid() || !IsOf(copy.get(), connection)) return false;
+  ResetConnection(copy.get());
+  connection.is_reset = true;
+  return true;
 }
 
 OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
@@ -108,9 +118,8 @@ OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
   {
     MutexLock lock(connections_.mutex_);
     calls = ++connections_.calls_[endpoint_];
-    if (calls == most + 1) connections_.ResetLocked(endpoint_);
+    if (calls <= most || !connections_.ResetLocked(endpoint_)) return;
   }
-  if (calls != most + 1) return;
   const std::optional<uint64_t> resets = connections_.resets_.Pass("");
   if (!resets.has_value()) return;
   connections_.warn_(absl::StrCat("connections are cut (", *resets,

@@ -60,8 +60,8 @@ class OpenConnections {
   // may have too few descriptors.
   uint32_t most() const;
 
-  // A call on a connection, which is open until this object is destroyed. If there are too many on
-  // the connection, it is reset.
+  // A call on a connection, which is open until this object is destroyed. If there are too many,
+  // the connection is reset. Those of an earlier connection of the same endpoint count too.
   class Call {
    public:
     // `connections` must outlive this object.
@@ -82,6 +82,7 @@ class OpenConnections {
     ino_t inode = 0;
     std::string endpoint;
     std::string peer;
+    bool is_reset = false;
   };
   using ByDescriptor = std::unordered_map<int, Connection>;
 
@@ -90,7 +91,8 @@ class OpenConnections {
   // Removes connections that have been closed from the counts.
   void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(ByDescriptor::iterator connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ResetLocked(const std::string& endpoint) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns false if there is none to reset.
+  bool ResetLocked(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConnectionLimits limits_;
   const Warn warn_;
@@ -101,6 +103,8 @@ class OpenConnections {
   // closed are included until ForgetClosedLocked.
   mutable ByDescriptor connections_ ABSL_GUARDED_BY(mutex_);
   mutable std::map<std::string, uint32_t> by_peer_ ABSL_GUARDED_BY(mutex_);
+  // The descriptor numbers by endpoint.
+  mutable std::unordered_map<std::string, int> by_endpoint_ ABSL_GUARDED_BY(mutex_);
   absl::Time looked_for_closed_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // The number of open calls by endpoint, also of those whose connection has ended.
   std::unordered_map<std::string, uint32_t> calls_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 #include "common/net/strangers.h"
 
 #include <fcntl.h>
+#include <linux/socket.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -32,18 +33,10 @@ std::optional<int64_t> BytesRead(const FileDescriptor& connection) {
   return static_cast<int64_t>(info.tcpi_bytes_received) - unread;
 }
 
-// Keeps the kernel from receiving more than about this number of bytes that were not read. Does
-// nothing before Linux 5.14, where this could not be undone.
-void LimitUnread(const FileDescriptor& connection, int bytes) {
-  int locks = 0;
-  socklen_t length = sizeof(locks);
-  if (getsockopt(connection.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, &length) != 0) return;
-  setsockopt(connection.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-}
-
-// The kernel lets the connection's buffer grow again.
-void UnlimitUnread(const FileDescriptor& connection) {
-  const int locks = 0;
+// Sets whether the kernel may let the buffer of received bytes that were not read grow. Does
+// nothing before Linux 5.14.
+void SetBufferMayGrow(const FileDescriptor& connection, bool may_grow) {
+  const int locks = may_grow ? 0 : SOCK_RCVBUF_LOCK;
   setsockopt(connection.get(), SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof(locks));
 }
 
@@ -64,7 +57,7 @@ bool Strangers::Add(const FileDescriptor& connection, const std::string& endpoin
                     const std::string& network, std::optional<unsigned> other_user) {
   FileDescriptor copy(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return false;
-  LimitUnread(copy, limits_.unread_bytes);
+  SetBufferMayGrow(copy, false);
   MutexLock lock(mutex_);
   if (other_user.has_value() && ended_.size() >= kMostEnded) {
     errno = EUSERS;
@@ -88,7 +81,7 @@ void Strangers::Admit(const std::string& endpoint) {
   MutexLock lock(mutex_);
   const auto found = strangers_.find(endpoint);
   if (found == strangers_.end()) return;
-  UnlimitUnread(found->second.copy);
+  SetBufferMayGrow(found->second.copy, true);
   strangers_.erase(found);
 }
 

@@ -1,10 +1,12 @@
 // Connections whose peers have not shown yet that they may do anything.
 //
 // A connection is a stranger from the moment when it is accepted until a call on it has been
-// admitted. What it may cost until then is limited: the bytes that it may send and the time that it
-// has. This also bounds what gRPC 1.51 does with headers that never end, for which it takes time in
-// proportion to the square of their size (CVE-2023-33953), and what it parses before a call reaches
-// our code.
+// admitted. What it may cost until then is limited: the bytes that it may send, the streams that it
+// may begin, and the time that it has. The kernel's buffer of what was not read does not grow
+// meanwhile: gRPC reads all of it at once, and begins all calls in it before any of them reaches
+// our code (CVE-2023-44487). This also bounds what gRPC 1.51 does with headers that never end, for
+// which it takes time in proportion to the square of their size (CVE-2023-33953), and what it
+// parses before a call reaches our code.
 
 #ifndef SYNCGRADS_COMMON_NET_STRANGERS_H_
 #define SYNCGRADS_COMMON_NET_STRANGERS_H_
@@ -40,11 +42,6 @@ struct StrangerLimits {
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;
-  // The bytes that the kernel may receive for a connection and keep until they are read. gRPC reads
-  // all that there are at once, and begins the calls that they ask for before any of them reaches
-  // our code. Without this limit, 4 MiB of calls that are reset at once (CVE-2023-44487) took
-  // 1.5 GiB.
-  int unread_bytes = 64 << 10;
   // The streams that may begin on a connection, whether they have ended or not. It must be more
   // than HTTP/2 permits at a time.
   uint32_t streams = 400;

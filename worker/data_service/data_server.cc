@@ -213,8 +213,12 @@ class DataServer::Service : public grpc::Service {
 };
 
 struct DataServer::Listening {
+  // The first message of a call may have much more than that of a stranger of a ps-server.
+  explicit Listening(absl::Duration opening_timeout)
+      : strangers({.streams = 2 * kMaxStreams, .grace_with_stream = opening_timeout}) {}
+
   uint16_t port = 0;
-  Strangers strangers{{.streams = 2 * kMaxStreams}};
+  Strangers strangers;
   std::optional<OpenConnections> connections;
   std::optional<TlsCopies> tls;
   std::optional<TakenConnections> taken_connections;
@@ -240,7 +244,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
                              ListenTcp({.bind = options.loopback_only ? "127.0.0.1" : "[::]",
                                         .port = options.port,
                                         .user_timeout = absl::ZeroDuration()}));
-  auto listening = std::make_unique<Listening>();
+  auto listening = std::make_unique<Listening>(options.opening.timeout);
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
   listening->tls.emplace(options.tls, TlsSide::kListens, options.warn);

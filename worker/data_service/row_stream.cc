@@ -12,6 +12,8 @@ namespace {
 
 // How long the destructor waits for the server's end message.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
+// What a server of gRPC answers while all its threads are busy.
+constexpr char kNoThread[] = "Server Threadpool Exhausted";
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address,
                                        const ChannelSecurity& security) {
@@ -152,6 +154,9 @@ absl::Status RowStream::Failure() const {
   if (done_->ok()) return absl::UnavailableError(who + "the stream has ended too early");
   if (done_->error_code() == grpc::StatusCode::CANCELLED) {
     return absl::UnavailableError(who + "the connection is lost");
+  }
+  if (done_->error_message() == kNoThread) {
+    return absl::UnavailableError(who + "all its threads are busy");
   }
   return absl::Status(static_cast<absl::StatusCode>(done_->error_code()),
                       who + done_->error_message());

@@ -80,6 +80,22 @@ TEST_F(OpenConnectionsTest, AConnectionWithTooManyOpenCallsIsReset) {
   EXPECT_EQ(lines_.size(), 1u);
 }
 
+TEST_F(OpenConnectionsTest, SoIsALaterOneOfTheSameEndpointWhileTheyAreOpen) {
+  const Connection one;
+  Add(one, "10.0.0.1:1");
+  for (int i = 0; i < 5; ++i) calls_.emplace_back(connections_, "10.0.0.1:1");
+  EXPECT_TRUE(one.IsReset());
+  const Connection later;
+  Add(later, "10.0.0.1:1");
+  calls_.emplace_back(connections_, "10.0.0.1:1");
+  EXPECT_TRUE(later.IsReset());
+  calls_.clear();
+  const Connection last;
+  Add(last, "10.0.0.1:1");
+  calls_.emplace_back(connections_, "10.0.0.1:1");
+  EXPECT_FALSE(last.IsReset());
+}
+
 TEST_F(OpenConnectionsTest, CallsThatHaveEndedDoNotCount) {
   const Connection one;
   Add(one, "10.0.0.1:1");
