@@ -47,6 +47,9 @@ constexpr int kMaxReceivedBytes = 1 << 20;
 // The maximum size of what the first message has beside the token and the server's own description
 // of the data: the job's name, numbers, and the difference of a description that is not equal.
 constexpr size_t kOpeningBytes = 16 << 10;
+// The time for the rest of a first message that has more than a stranger's bytes. The largest one,
+// 1 MiB, needs 4 Mbit/s.
+constexpr absl::Duration kTimeToOpen = absl::Seconds(2);
 constexpr char kServe[] = "/syncgrads.v1.ServedData/Serve";
 // The limit of calls on one connection. A worker has a connection for its call.
 constexpr int kMaxStreams = 16;
@@ -213,12 +216,8 @@ class DataServer::Service : public grpc::Service {
 };
 
 struct DataServer::Listening {
-  // The first message of a call may have much more than that of a stranger of a ps-server.
-  explicit Listening(absl::Duration opening_timeout)
-      : strangers({.streams = 2 * kMaxStreams, .grace_with_stream = opening_timeout}) {}
-
   uint16_t port = 0;
-  Strangers strangers;
+  Strangers strangers{{.streams = 2 * kMaxStreams, .grace_with_stream = kTimeToOpen}};
   std::optional<OpenConnections> connections;
   std::optional<TlsCopies> tls;
   std::optional<TakenConnections> taken_connections;
@@ -244,7 +243,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
                              ListenTcp({.bind = options.loopback_only ? "127.0.0.1" : "[::]",
                                         .port = options.port,
                                         .user_timeout = absl::ZeroDuration()}));
-  auto listening = std::make_unique<Listening>(options.opening.timeout);
+  auto listening = std::make_unique<Listening>();
   listening->port = sockets.port;
   grpc::ServerBuilder builder;
   listening->tls.emplace(options.tls, TlsSide::kListens, options.warn);

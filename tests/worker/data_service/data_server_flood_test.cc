@@ -211,7 +211,7 @@ TEST_F(DataServerFloodTest, CallsThatAreResetAtOnceTakeFewThreads) {
   std::vector<std::thread> strangers;
   for (int i = 0; i < 3; ++i) {
     strangers.emplace_back([&] {
-      for (int j = 0; j < 10; ++j) {
+      for (int j = 0; j < 3; ++j) {
         const FileDescriptor socket = Connect();
         send(socket.get(), calls.data(), calls.size(), MSG_NOSIGNAL);
       }
