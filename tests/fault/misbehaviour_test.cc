@@ -45,9 +45,6 @@ constexpr bool kIsSanitized = false;
 // By how many bytes the server's memory may be larger after the client has gone: gRPC's thread
 // pools, the kept events, the names of closed jobs, and what the address sanitizer keeps.
 constexpr int64_t kMoreMemory = int64_t{kIsSanitized ? 512 : 16} << 20;
-// The same after many clients that misbehave. The allocator keeps 7 MiB more for its own data when
-// it has managed some hundred MiB, and pages of which a part is used.
-constexpr int64_t kMoreMemoryOfMany = int64_t{kIsSanitized ? 512 : 24} << 20;
 // By how many bytes the server's memory may grow while the client runs.
 constexpr int64_t kMostMeanwhile = int64_t{kIsSanitized ? 1024 : 128} << 20;
 // The threads that are started when they are first needed, for example to allocate large groups.
@@ -163,7 +160,7 @@ class MisbehaviourTest : public ::testing::TestWithParam<Case> {
         const auto within = [](int64_t now, int64_t before, int64_t more) {
           return now <= before + before / 20 + more;
         };
-        return within(held.memory, before.memory, kMoreMemoryOfMany) &&
+        return within(held.memory, before.memory, kMoreMemory) &&
                within(held.descriptors, before.descriptors, 0) &&
                within(held.threads, before.threads, kMoreThreads) && held.files <= before.files;
       }

@@ -1,19 +1,15 @@
 #include "common/net/open_connections.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <list>
 #include <string>
 #include <vector>
 
-#include "common/shm/pages.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/net/tcp_connection.h"
 
 namespace syncgrads {
 namespace {
@@ -22,35 +18,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A TCP connection. An endpoint can be any text here.
-struct Connection {
-  Connection() : client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const FileDescriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* const name = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listening.get(), name, length), 0);
-    EXPECT_EQ(listen(listening.get(), 1), 0);
-    EXPECT_EQ(getsockname(listening.get(), name, &length), 0);
-    EXPECT_EQ(connect(client.get(), name, length), 0);
-    server = FileDescriptor(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  }
-
-  // Whether the client sees that the connection was reset.
-  bool IsReset() const {
-    char byte;
-    return recv(client.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET;
-  }
-
-  FileDescriptor server, client;
-};
-
+// An endpoint can be any text here.
 class OpenConnectionsTest : public ::testing::Test {
  protected:
   // Adds a connection from 10.0.0.1.
-  void Add(const Connection& connection, const std::string& endpoint) {
+  void Add(const TcpConnection& connection, const std::string& endpoint) {
     connections_.Add(connection.server, endpoint, "10.0.0.1");
   }
 
@@ -62,16 +34,16 @@ class OpenConnectionsTest : public ::testing::Test {
 };
 
 TEST_F(OpenConnectionsTest, AConnectionWithTooManyOpenCallsIsReset) {
-  const Connection one, other;
+  const TcpConnection one, other;
   Add(one, "10.0.0.1:1");
   Add(other, "10.0.0.1:2");
   for (int i = 0; i < 2; ++i) calls_.emplace_back(connections_, "10.0.0.1:1");
   for (int i = 0; i < 2; ++i) calls_.emplace_back(connections_, "10.0.0.1:2");
-  EXPECT_FALSE(one.IsReset());
+  EXPECT_FALSE(one.HasEnded());
   EXPECT_THAT(lines_, IsEmpty());
   calls_.emplace_back(connections_, "10.0.0.1:1");
-  EXPECT_TRUE(one.IsReset());
-  EXPECT_FALSE(other.IsReset());
+  EXPECT_TRUE(one.HasEnded());
+  EXPECT_FALSE(other.HasEnded());
   EXPECT_THAT(
       lines_,
       ElementsAre(HasSubstr("10.0.0.1:1 has begun 3 calls that have not ended; the limit is 2")));
@@ -81,48 +53,48 @@ TEST_F(OpenConnectionsTest, AConnectionWithTooManyOpenCallsIsReset) {
 }
 
 TEST_F(OpenConnectionsTest, SoIsALaterOneOfTheSameEndpointWhileTheyAreOpen) {
-  const Connection one;
+  const TcpConnection one;
   Add(one, "10.0.0.1:1");
   for (int i = 0; i < 5; ++i) calls_.emplace_back(connections_, "10.0.0.1:1");
-  EXPECT_TRUE(one.IsReset());
-  const Connection later;
+  EXPECT_TRUE(one.HasEnded());
+  const TcpConnection later;
   Add(later, "10.0.0.1:1");
   calls_.emplace_back(connections_, "10.0.0.1:1");
-  EXPECT_TRUE(later.IsReset());
+  EXPECT_TRUE(later.HasEnded());
   calls_.clear();
-  const Connection last;
+  const TcpConnection last;
   Add(last, "10.0.0.1:1");
   calls_.emplace_back(connections_, "10.0.0.1:1");
-  EXPECT_FALSE(last.IsReset());
+  EXPECT_FALSE(last.HasEnded());
 }
 
 TEST_F(OpenConnectionsTest, CallsThatHaveEndedDoNotCount) {
-  const Connection one;
+  const TcpConnection one;
   Add(one, "10.0.0.1:1");
   for (int i = 0; i < 10; ++i) {
     calls_.emplace_back(connections_, "10.0.0.1:1");
     calls_.emplace_back(connections_, "10.0.0.1:1");
     calls_.clear();
   }
-  EXPECT_FALSE(one.IsReset());
+  EXPECT_FALSE(one.HasEnded());
 }
 
 TEST_F(OpenConnectionsTest, ADescriptorThatBelongsToAnotherConnectionByNowIsNotReset) {
-  Connection one;
+  TcpConnection one;
   Add(one, "10.0.0.1:1");
   for (int i = 0; i < 2; ++i) calls_.emplace_back(connections_, "10.0.0.1:1");
-  const Connection later;
+  const TcpConnection later;
   // `one` has been closed, and its number is that of a copy of `later`.
   ASSERT_EQ(dup3(later.server.get(), one.server.get(), O_CLOEXEC), one.server.get());
   calls_.emplace_back(connections_, "10.0.0.1:1");
-  EXPECT_FALSE(later.IsReset());
+  EXPECT_FALSE(later.HasEnded());
 }
 
 TEST_F(OpenConnectionsTest, ClosedConnectionsDoNotCount) {
-  const Connection one;
+  const TcpConnection one;
   Add(one, "10.0.0.1:1");
   {
-    const Connection closed;
+    const TcpConnection closed;
     Add(closed, "10.0.0.1:2");
     EXPECT_EQ(connections_.PastLimit("10.0.0.1"),
               "2 connections of 10.0.0.1 are open, the limit is 2");

@@ -20,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
+#include "tests/common/net/tcp_connection.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads {
@@ -33,68 +34,12 @@ using ::testing::Optional;
 
 constexpr absl::Duration kNow = absl::ZeroDuration();
 
-sockaddr_storage NameOf(int (*name)(int, sockaddr*, socklen_t*), const FileDescriptor& socket) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(name(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
-  return address;
-}
-
-// A TCP connection, and the socket that listened for it.
-struct Connection {
-  explicit Connection(int family = AF_INET) {
-    // A client that serves both versions of IP names an IPv4 address as one of IPv6.
-    server = Listen();
-    const sockaddr_storage to = NameOf(getsockname, server);
-    client = FileDescriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const uint16_t port = reinterpret_cast<const sockaddr_in&>(to).sin_port;
-    int connected = 0;
-    if (family == AF_INET) {
-      connected =
-          connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(sockaddr_in));
-    } else {
-      sockaddr_in6 mapped = {};
-      mapped.sin6_family = AF_INET6;
-      mapped.sin6_port = port;
-      inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
-      connected = connect(client.get(), reinterpret_cast<const sockaddr*>(&mapped), sizeof(mapped));
-    }
-    EXPECT_EQ(connected, 0);
-    server = FileDescriptor(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  }
-
-  static FileDescriptor Listen() {
-    FileDescriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in any = {};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(bind(listening.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
-    EXPECT_EQ(listen(listening.get(), 1), 0);
-    return listening;
-  }
-
-  // Sends bytes from the client, and reads them at the server.
-  void Transfer(size_t bytes) {
-    const std::string some(bytes, 'x');
-    ASSERT_EQ(send(client.get(), some.data(), bytes, 0), static_cast<ssize_t>(bytes));
-    std::string read(bytes, '\0');
-    ASSERT_EQ(recv(server.get(), read.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
-  }
-  // Whether the client sees that the connection has ended.
-  bool HasEnded() const {
-    char byte;
-    return recv(client.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET;
-  }
-
-  FileDescriptor server, client;
-};
-
 constexpr StrangerLimits kLimits = {
     .bytes = 1000, .bytes_with_stream = 5000, .time = absl::Seconds(60), .grace = kNow};
 
 TEST(StrangersTest, ASilentConnectionHasLimitedTime) {
   Strangers strangers(kLimits);
-  const Connection connection;
+  const TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   EXPECT_THAT(strangers.Cut(absl::Seconds(59)), IsEmpty());
   EXPECT_FALSE(connection.HasEnded());
@@ -106,7 +51,7 @@ TEST(StrangersTest, ASilentConnectionHasLimitedTime) {
 
 TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
   Strangers strangers(kLimits);
-  Connection connection;
+  TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   connection.Transfer(1000);
   EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
@@ -122,7 +67,7 @@ TEST(StrangersTest, BytesAreLimitedAndMoreWithAStream) {
 
 TEST(StrangersTest, StreamsAreLimited) {
   Strangers strangers({.streams = 2});
-  Connection connection;
+  TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   for (int i = 0; i < 2; ++i) strangers.Begin("10.0.0.1:5");
   EXPECT_THAT(strangers.Cut(kNow), IsEmpty());
@@ -137,7 +82,7 @@ TEST(StrangersTest, StreamsAreLimited) {
 
 TEST(StrangersTest, AStreamMayBeginAfterItsBytesWereRead) {
   Strangers strangers({.bytes = 1000, .grace = absl::Milliseconds(30)});
-  Connection late, never;
+  TcpConnection late, never;
   ASSERT_TRUE(strangers.Add(late.server, "10.0.0.1:5", "10.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(never.server, "10.0.0.1:6", "10.0.0.1", {}));
   late.Transfer(1001);
@@ -151,7 +96,7 @@ TEST(StrangersTest, AStreamMayBeginAfterItsBytesWereRead) {
 
 TEST(StrangersTest, WithAStreamItMustBeAdmittedSoonAfterItHasSentMuch) {
   Strangers strangers({.bytes = 1000, .grace_with_stream = absl::Milliseconds(500)});
-  Connection little, much, admitted;
+  TcpConnection little, much, admitted;
   ASSERT_TRUE(strangers.Add(little.server, "10.0.0.1:5", "10.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(much.server, "10.0.0.1:6", "10.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(admitted.server, "10.0.0.1:7", "10.0.0.1", {}));
@@ -171,7 +116,7 @@ TEST(StrangersTest, WithAStreamItMustBeAdmittedSoonAfterItHasSentMuch) {
 }
 
 TEST(StrangersTest, TheBufferOfWhatWasNotReadDoesNotGrow) {
-  const Connection connection;
+  const TcpConnection connection;
   const auto is_locked = [&]() -> std::optional<bool> {
     int locks = 0;
     socklen_t length = sizeof(locks);
@@ -190,7 +135,7 @@ TEST(StrangersTest, TheBufferOfWhatWasNotReadDoesNotGrow) {
 
 TEST(StrangersTest, WhatWasNotReadIsDropped) {
   Strangers strangers(kLimits);
-  Connection connection;
+  TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   connection.Transfer(1001);
   ASSERT_EQ(send(connection.client.get(), "more", 4, 0), 4);
@@ -201,7 +146,7 @@ TEST(StrangersTest, WhatWasNotReadIsDropped) {
 
 TEST(StrangersTest, BytesThatTheServerHasNotReadDoNotCount) {
   Strangers strangers(kLimits);
-  const Connection connection;
+  const TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   const std::string many(2000, 'x');
   ASSERT_EQ(send(connection.client.get(), many.data(), many.size(), 0), 2000);
@@ -212,7 +157,7 @@ TEST(StrangersTest, BytesThatTheServerHasNotReadDoNotCount) {
 
 TEST(StrangersTest, WhoWasAdmittedMaySendAnything) {
   Strangers strangers(kLimits);
-  Connection connection;
+  TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   strangers.Admit("10.0.0.1:5");
   connection.Transfer(10000);
@@ -222,7 +167,7 @@ TEST(StrangersTest, WhoWasAdmittedMaySendAnything) {
 
 TEST(StrangersTest, ForgetsConnectionsThatHaveEnded) {
   Strangers strangers(kLimits);
-  Connection connection;
+  TcpConnection connection;
   ASSERT_TRUE(strangers.Add(connection.server, "10.0.0.1:5", "10.0.0.1", {}));
   // As gRPC does.
   shutdown(connection.server.get(), SHUT_RDWR);
@@ -236,7 +181,7 @@ TEST(StrangersTest, ForgetsConnectionsThatHaveEnded) {
 TEST(StrangersTest, TheOldestOfTheNetworkWithMostMakesRoom) {
   Strangers strangers(kLimits);
   EXPECT_EQ(strangers.CutOldest(), std::nullopt);
-  const Connection first, flood_1, flood_2;
+  const TcpConnection first, flood_1, flood_2;
   ASSERT_TRUE(strangers.Add(first.server, "10.0.0.1:5", "10.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(flood_1.server, "10.0.0.2:5", "10.0.0.2", {}));
   ASSERT_TRUE(strangers.Add(flood_2.server, "10.0.0.2:6", "10.0.0.2", {}));
@@ -250,7 +195,7 @@ TEST(StrangersTest, TheOldestOfTheNetworkWithMostMakesRoom) {
 
 TEST(StrangersTest, KnowsOtherUsers) {
   Strangers strangers(kLimits);
-  const Connection own, other;
+  const TcpConnection own, other;
   ASSERT_TRUE(strangers.Add(own.server, "127.0.0.1:5", "127.0.0.1", {}));
   ASSERT_TRUE(strangers.Add(other.server, "127.0.0.1:6", "user 7", 7));
   EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:5"), std::nullopt);
@@ -260,7 +205,7 @@ TEST(StrangersTest, KnowsOtherUsers) {
 // What they have sent may be handled after their connections have ended.
 TEST(StrangersTest, KnowsOtherUsersForAWhileAfterTheyHaveGone) {
   Strangers strangers({.time = absl::Seconds(60)});
-  Connection ended, cut, ours, admitted;
+  TcpConnection ended, cut, ours, admitted;
   ASSERT_TRUE(strangers.Add(ended.server, "127.0.0.1:1", "user 7", 7));
   ASSERT_TRUE(strangers.Add(ours.server, "127.0.0.1:2", "127", std::nullopt));
   ASSERT_TRUE(strangers.Add(admitted.server, "127.0.0.1:3", "user 8", 8));
@@ -278,7 +223,7 @@ TEST(StrangersTest, KnowsOtherUsersForAWhileAfterTheyHaveGone) {
   strangers.Cut(absl::Seconds(61));
   EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:1"), std::nullopt);
   // Another connection with the same address.
-  Connection later;
+  TcpConnection later;
   ASSERT_TRUE(strangers.Add(later.server, "127.0.0.1:4", "127", std::nullopt));
   EXPECT_EQ(strangers.OtherUserOf("127.0.0.1:4"), std::nullopt);
 }
@@ -286,7 +231,7 @@ TEST(StrangersTest, KnowsOtherUsersForAWhileAfterTheyHaveGone) {
 class PeerUserTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PeerUserTest, TheUserOfAConnectionIsFound) {
-  const Connection connection(GetParam());
+  const TcpConnection connection(GetParam());
   const absl::StatusOr<unsigned> user =
       UserOfTcpPeer(NameOf(getpeername, connection.server), NameOf(getsockname, connection.server));
   ASSERT_THAT(user, IsOk());
@@ -300,7 +245,7 @@ TEST_P(PeerUserTest, AnotherUserIsFound) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (setresuid(kNobody, kNobody, kNobody) != 0) _exit(2);
-    const Connection connection(GetParam());
+    const TcpConnection connection(GetParam());
     const absl::StatusOr<unsigned> user = UserOfTcpPeer(NameOf(getpeername, connection.server),
                                                         NameOf(getsockname, connection.server));
     _exit(user.ok() && *user == kNobody ? 0 : 1);
@@ -314,7 +259,7 @@ TEST_P(PeerUserTest, AnotherUserIsFound) {
 
 // Closed sockets belong to nobody, and the kernel says that they are root's.
 TEST_P(PeerUserTest, AConnectionThatThePeerHasClosedHasNoUser) {
-  Connection connection(GetParam());
+  TcpConnection connection(GetParam());
   const sockaddr_storage peer = NameOf(getpeername, connection.server);
   const sockaddr_storage own = NameOf(getsockname, connection.server);
   connection.client = FileDescriptor();
@@ -324,7 +269,7 @@ TEST_P(PeerUserTest, AConnectionThatThePeerHasClosedHasNoUser) {
 INSTANTIATE_TEST_SUITE_P(Families, PeerUserTest, ::testing::Values(AF_INET, AF_INET6));
 
 TEST(PeerUserTest, NoSocketIsNotFound) {
-  const Connection connection;
+  const TcpConnection connection;
   sockaddr_storage peer = NameOf(getpeername, connection.server);
   reinterpret_cast<sockaddr_in&>(peer).sin_port = htons(1);
   ExpectError(UserOfTcpPeer(peer, NameOf(getsockname, connection.server)).status(),

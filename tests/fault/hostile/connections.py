@@ -139,6 +139,13 @@ def _():
     return f"it is closed after {time.monotonic() - begin:.0f} s"
 
 
+def opened_and_reset(path, streams):
+    """Returns the frames that open each of the streams and reset it at once."""
+    return b"".join(RawConnection.headers(path, stream)
+                    + RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8))
+                    for stream in streams)
+
+
 @row("20,000 streams that are opened and reset at once")
 def _():
     connection = RawConnection()
@@ -146,9 +153,8 @@ def _():
     sent = 0
     try:
         for first in range(1, 40000, 200):
-            connection.send(*[part for stream in range(first, first + 200, 2) for part in (
-                RawConnection.headers("/syncgrads.v1.Control/Join", stream),
-                RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8)))])
+            connection.send(opened_and_reset("/syncgrads.v1.Control/Join",
+                                             range(first, first + 200, 2)))
             sent += 100
     except OSError:
         pass  # the server has closed the connection
@@ -167,9 +173,8 @@ def _():
             try:
                 connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
                 for first in range(1, 1 << 20, 1000):
-                    connection.send(*[part for stream in range(first, first + 1000, 2) for part in (
-                        RawConnection.headers("/syncgrads.v1.Data/Exchange", stream),
-                        RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8)))])
+                    connection.send(opened_and_reset("/syncgrads.v1.Data/Exchange",
+                                                     range(first, first + 1000, 2)))
             except OSError:
                 resets.append(connection)
 
