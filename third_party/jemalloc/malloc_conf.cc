@@ -6,6 +6,11 @@
 // allocator cannot do that: malloc_trim leaves up to 64 MiB in each of its arenas, of which it has
 // eight for each processor.
 //
+// A thread keeps at most 2 to 8 small pieces of each size for itself, in place of 20 to 200: gRPC's
+// threads keep theirs until they allocate again, also if they only wait from now on, and a single
+// piece holds a whole slab. With that, a server that has served 50 clients at once keeps 4 MiB less
+// (`./dev bench allreduce` shows no difference).
+//
 // The last two settings keep what large messages have freed: without them, pieces that have grown
 // together to more than 8 MiB go back at once, and pieces of more than 64 times a request's size
 // are not used for it.
@@ -13,5 +18,6 @@ extern "C" {
 extern const char* malloc_conf;
 const char* malloc_conf =
     "background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:0,"
+    "tcache_nslots_small_min:2,tcache_nslots_small_max:8,"
     "oversize_threshold:0,lg_extent_max_active_fit:20";
 }
