@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -74,16 +75,29 @@ void BindToNext(int connection) {
           "the host has further loopback addresses");
 }
 
+// Connects the socket. A signal, such as that of libFuzzer's timer, may interrupt connect(), which
+// goes on then.
+void Connect(int connection, int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int error = 0;
+  if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    error = errno;
+    if (error == EINTR && AwaitSocket(connection, POLLOUT, MonotonicNow() + kAnswerTimeout)) {
+      socklen_t size = sizeof error;
+      getsockopt(connection, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+  }
+  Require(error == 0, absl::StrCat("the server accepts a connection: ", strerror(error)));
+}
+
 // Sends the bytes, ends the connection's direction, and returns what is answered.
 std::string Exchange(const HttpServer& server, absl::string_view bytes) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   BindToNext(connection);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(server.address().port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  Require(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
-          "the server accepts a connection");
+  Connect(connection, server.address().port);
   while (!bytes.empty()) {
     const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) break;  // the server has answered already
