@@ -1,4 +1,4 @@
-// The version of the wire protocol.
+// The version of the wire protocol, and what all of its messages are bound to.
 
 #ifndef SYNCGRADS_COMMON_PROTOCOL_H_
 #define SYNCGRADS_COMMON_PROTOCOL_H_
@@ -10,6 +10,9 @@ namespace syncgrads {
 // Checked at admission. It is increased if a program that ignores a new field, or knows only the
 // former meaning of a message, would compute something else without an error.
 inline constexpr uint32_t kProtocolVersion = 2;
+
+// The maximum number of servers of a cluster. Workers open streams to each of them.
+inline constexpr uint32_t kMostServers = 1000;
 
 }  // namespace syncgrads
 

@@ -28,6 +28,7 @@
 #include "common/net/listening_sockets.h"
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
+#include "common/protocol.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/refuse_compressed.h"
@@ -75,8 +76,11 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // charged for the gap. See AwakeClock.
 constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 
-// A connection whose peer answers no ping, or acknowledges no data, for this long is closed.
-constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+// A connection whose peer's host acknowledges no data for this long is closed.
+constexpr absl::Duration kUserTimeout = absl::Seconds(10);
+// The time after which a silent peer gets a ping. If its host lives, it has the lease to answer: a
+// process that is stopped for less is not dropped.
+constexpr absl::Duration kKeepalive = absl::Seconds(10);
 
 // The limit of streams on one connection. It does not bind a peer that never acknowledges HTTP/2's
 // settings, or that resets streams (kMaxCalls, StreamDeadlines::kMostWithoutHello). Our clients
@@ -109,6 +113,12 @@ absl::StatusOr<std::string> Advertised(const ServerOptions& options, int port) {
 }
 
 // Server 0 connects to no other one.
+// Returns a time as gRPC's arguments have it.
+int ToMilliseconds(absl::Duration time) {
+  return static_cast<int>(
+      std::min<int64_t>(absl::ToInt64Milliseconds(time), std::numeric_limits<int>::max()));
+}
+
 TlsSide SideOf(const ServerOptions& options) {
   return options.index == 0 ? TlsSide::kListens : TlsSide::kBoth;
 }
@@ -116,6 +126,10 @@ TlsSide SideOf(const ServerOptions& options) {
 absl::Status Check(const ServerOptions& options) {
   if (options.index == 0 && options.servers == 0) {
     return absl::InvalidArgumentError("servers is 0, must be at least 1");
+  }
+  if (options.servers > kMostServers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("servers is ", options.servers, ", must be at most ", kMostServers));
   }
   if (options.index == 0 && !options.coordinator.empty()) {
     // Servers that are all started with the same flags name server 0 to itself.
@@ -288,7 +302,7 @@ class GrpcServer : public Server {
     }
     SYNCGRADS_ASSIGN_OR_RETURN(
         ListeningSockets listening,
-        ListenTcp({options_.bind, Port(), options_.congestion_control, kKeepaliveTimeout}));
+        ListenTcp({options_.bind, Port(), options_.congestion_control, kUserTimeout}));
     port_ = listening.port;
     // The port is known only now. No worker can have joined before: gRPC is not started yet.
     if (coordinator_ != nullptr) coordinator_->Advertise(Advertised(options_, port_).value_or(""));
@@ -304,10 +318,8 @@ class GrpcServer : public Server {
     message_quota_.Fit(jobs_.MemoryBytes());
     message_quota_.Apply(builder);
     // The time to complete the TLS handshake and to send the first frame of HTTP/2.
-    builder.AddChannelArgument(
-        GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-        static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(options_.hello_timeout),
-                                           std::numeric_limits<int>::max())));
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               ToMilliseconds(options_.hello_timeout));
     // Without bandwidth probing, as on the client's side, a connection's window stays small:
     // received bytes are then still in a CPU cache when they are read.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -317,9 +329,9 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
     // Members and followers send keepalive pings to detect a dead link. These settings permit
     // the pings.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kKeepalive));
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                               static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+                               ToMilliseconds(std::max(options_.lease, kKeepalive)));
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/protocol.h"
 
 namespace syncgrads::client {
 namespace {
@@ -38,7 +39,7 @@ Answer LeftOut(std::optional<uint32_t> index, const std::string& address, size_t
   answer.was_asked = false;
   answer.reply = absl::ResourceExhaustedError(
       absl::StrCat("it is not asked, nor are ", count - 1, " others: there are more than ",
-                   ClusterQuery::kMostServers, " servers, the most that psctl asks"));
+                   kMostServers, " servers, the most that psctl asks"));
   return answer;
 }
 

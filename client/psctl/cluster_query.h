@@ -40,8 +40,7 @@ struct Answer {
 // or hostile: the limits below apply whatever they answer. Not thread-safe.
 class ClusterQuery {
  public:
-  // The number of servers that are asked in all, and at the same time.
-  static constexpr size_t kMostServers = 1000;
+  // The number of servers that are asked at the same time.
   static constexpr size_t kMostAtOnce = 64;
   // The most memory, in bytes, that the answers may take.
   static constexpr size_t kMostBytes = size_t{1} << 30;

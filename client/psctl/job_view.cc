@@ -4,22 +4,46 @@
 #include <compare>
 #include <iterator>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 namespace syncgrads::client {
 namespace {
 
-const v1::JobStatus* Find(const Answer& answer, const std::string& job, uint64_t generation) {
-  if (!answer.reply.ok()) return nullptr;
-  for (const v1::JobStatus& one : answer.reply->jobs()) {
-    if (one.job() == job && one.generation() == generation) return &one;
+// The jobs in the answers of two queries. An answer of a hostile server may have a million.
+class JobIndex {
+ public:
+  // The answers must outlive this object. `before` may be null.
+  JobIndex(const std::vector<Answer>& now, const std::vector<Answer>* before) {
+    Add(now);
+    if (before != nullptr) Add(*before);
   }
-  return nullptr;
-}
+
+  // `answer` is one of those given to the constructor. Returns null if it does not have the job.
+  const v1::JobStatus* Find(const Answer& answer, const JobView& job) const {
+    const auto it = jobs_.find({&answer, job.name, job.generation});
+    return it == jobs_.end() ? nullptr : it->second;
+  }
+
+ private:
+  void Add(const std::vector<Answer>& answers) {
+    for (const Answer& answer : answers) {
+      if (!answer.reply.ok()) continue;
+      for (const v1::JobStatus& job : answer.reply->jobs()) {
+        jobs_.emplace(Key(&answer, job.job(), job.generation()), &job);
+      }
+    }
+  }
+
+  using Key = std::tuple<const Answer*, absl::string_view, uint64_t>;
+  std::map<Key, const v1::JobStatus*> jobs_;
+};
 
 const v1::GroupStatus* Find(const v1::JobStatus* job, uint32_t group) {
   if (job == nullptr) return nullptr;
@@ -137,8 +161,8 @@ struct Activity {
   friend auto operator<=>(const Activity&, const Activity&) = default;
 };
 
-JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vector<Answer>& now,
-               const std::vector<Answer>* before) {
+JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const JobIndex& jobs,
+               const std::vector<Answer>& now, const std::vector<Answer>* before) {
   JobView view;
   view.name = job.job();
   view.generation = job.generation();
@@ -147,7 +171,7 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
   view.workers = WorkersOf(job, from_coordinator);
   std::map<uint32_t, Activity> groups;
   for (const Answer& answer : now) {
-    const v1::JobStatus* const here = Find(answer, view.name, view.generation);
+    const v1::JobStatus* const here = jobs.Find(answer, view);
     if (here == nullptr) continue;
     for (const v1::GroupStatus& group : here->groups()) groups[group.group()].Add(group);
   }
@@ -160,7 +184,7 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
   view.other_groups = groups.size() - 1;
   std::optional<uint64_t> open;
   for (const Answer& answer : now) {
-    Sample sample{Find(Find(answer, view.name, view.generation), id), nullptr};
+    Sample sample{Find(jobs.Find(answer, view), id), nullptr};
     if (sample.now == nullptr) continue;
     view.group = sample.now->name();
     if (sample.now->chunks() == 0) continue;
@@ -170,7 +194,7 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
     view.oldest_open = std::max(
         view.oldest_open, absl::Milliseconds(static_cast<int64_t>(sample.now->oldest_open_ms())));
     if (const Answer* const earlier = FindAnswer(before, answer)) {
-      sample.before = Find(Find(*earlier, view.name, view.generation), id);
+      sample.before = Find(jobs.Find(*earlier, view), id);
       const double seconds = absl::ToDoubleSeconds(answer.at - earlier->at);
       if (sample.before != nullptr && sample.before->open_round() <= sample.now->open_round()) {
         const uint64_t steps = sample.now->open_round() - sample.before->open_round();
@@ -186,7 +210,7 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
   }
   // The others may wait for a worker in a collective too.
   for (const Answer& answer : now) {
-    const v1::JobStatus* const here = Find(answer, view.name, view.generation);
+    const v1::JobStatus* const here = jobs.Find(answer, view);
     if (here == nullptr) continue;
     for (const v1::GroupStatus& group : here->groups()) {
       if (IsTraining(group)) continue;
@@ -200,16 +224,17 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const std::vecto
 }  // namespace
 
 std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<Answer>* before) {
+  const JobIndex jobs(now, before);
+  std::set<std::pair<absl::string_view, uint64_t>> known;
   std::vector<JobView> views;
   for (const Answer& answer : now) {
     if (!answer.reply.ok()) continue;
     const bool from_coordinator = answer.reply->server_index() == 0;
     for (const v1::JobStatus& job : answer.reply->jobs()) {
       // The coordinator's answer comes first.
-      const bool known = std::any_of(views.begin(), views.end(), [&job](const JobView& view) {
-        return view.name == job.job() && view.generation == job.generation();
-      });
-      if (!known) views.push_back(ViewOf(job, from_coordinator, now, before));
+      if (known.emplace(job.job(), job.generation()).second) {
+        views.push_back(ViewOf(job, from_coordinator, jobs, now, before));
+      }
     }
   }
   return views;

@@ -8,6 +8,7 @@
 #include "common/contract/contract.h"
 #include "common/contract/figures.h"
 #include "common/contract/milliseconds.h"
+#include "common/protocol.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -133,6 +134,11 @@ absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto
     case v1::JobSignal::kWelcome:
       if (proto.welcome().servers().empty()) {
         return absl::InvalidArgumentError("a welcome has no servers");
+      }
+      if (proto.welcome().servers().size() > static_cast<int>(kMostServers)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a welcome has ", proto.welcome().servers().size(), " servers; at most ",
+                         kMostServers, " are permitted"));
       }
       return FromProto(proto.welcome());
     case v1::JobSignal::kEpoch:

@@ -47,6 +47,8 @@ class HttpConnection : public httplib::Stream {
 
   // Receives what is there of the TLS handshake and of the request.
   Arrival Receive();
+  // Whether Receive may have to compute for the TLS handshake.
+  bool is_handshaking() const { return tls_ != nullptr && SSL_in_init(tls_.get()) != 0; }
   // The network of the peer; see NetworkOf.
   const std::string& network() const { return network_; }
   // What Receive waits for, an event of poll().

@@ -49,7 +49,7 @@ constexpr size_t kMostWaiting = 64;
 constexpr absl::string_view kProbes[] = {"/livez", "/readyz"};
 constexpr size_t kMostProbes = 64;
 // The maximum number of connections to accept before those that have been accepted have a turn.
-constexpr int kAtOnce = 8;
+constexpr int kAtOnce = 64;
 // How long no connection is accepted after an error, such as a lack of file descriptors.
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(50);
 // Each stream of events occupies a thread. One caller cannot have all of them.
@@ -361,8 +361,12 @@ class HttpServer::Connections : public httplib::Server {
       }
       if (poll(polled.data(), polled.size(), PollTimeout(wake)) < 0) continue;  // EINTR
       if (polled[0].revents != 0) return;
+      NetworkTurns turns;
       for (size_t i = 0; i < arriving.size(); ++i) {
-        if (polled[i + 2].revents != 0) ReceiveFrom(arriving[i]);
+        if (polled[i + 2].revents != 0 &&
+            (!arriving[i]->is_handshaking() || turns.Take(arriving[i]->network()))) {
+          ReceiveFrom(arriving[i]);
+        }
         if (arriving[i] != nullptr && MonotonicNow() >= arriving[i]->deadline()) {
           arriving[i] = nullptr;
         }

@@ -1,4 +1,4 @@
-// Shares the places of the HTTP server among networks. Used by http_server.cc only.
+// Shares the places and the time of the HTTP server among networks. Used by http_server.cc only.
 
 #ifndef SYNCGRADS_COMMON_HTTP_NETWORK_SHARE_H_
 #define SYNCGRADS_COMMON_HTTP_NETWORK_SHARE_H_
@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,17 @@ inline std::optional<std::string> NetworkToEvict(const std::vector<std::string>&
   }
   return fullest;
 }
+
+// One round in which each network has one turn: a step of a TLS handshake may take 5 ms, and a
+// network has many connections that begin one.
+class NetworkTurns {
+ public:
+  // Returns whether the network has not had its turn.
+  bool Take(const std::string& network) { return taken_.insert(network).second; }
+
+ private:
+  std::set<std::string> taken_;
+};
 
 }  // namespace syncgrads
 

@@ -62,6 +62,15 @@ TEST(AddressesTest, AFlagThatIsNoAddressIsRefusedWithItsNameAndValue) {
   }
 }
 
+TEST(AddressesTest, AClusterHasAtMostAThousandServers) {
+  const auto run = RunProgram(
+      {.program = "server/ps-server", .args = {"--port=0", "--state=none", "--servers=1001"}},
+      kLongEnough);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->exit, ExitCode(1)) << run->output;
+  EXPECT_THAT(run->output, HasSubstr("servers is 1001, must be at most 1000"));
+}
+
 // The advertised port is the one that the server listens on, even if the operating system picked
 // it.
 TEST(AddressesTest, AnAdvertisedHostNeedsNoPort) {

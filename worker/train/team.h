@@ -56,7 +56,8 @@ class Team {
   }
 
   // Returns all workers' `bytes` (of any length) in rank order. Workers that have gone
-  // are missing: an index is a rank only if the size is world_size().
+  // are missing: an index is a rank only if the size is world_size(). ResourceExhausted if together
+  // they would take more than 1 GiB, the longest one counted for each worker.
   virtual absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                           absl::string_view bytes) = 0;
 

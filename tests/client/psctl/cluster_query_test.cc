@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/psctl/fake_server.h"
@@ -100,7 +101,7 @@ TEST_F(ClusterQueryTest, AServerThatHasNeverConnectedHasNoAddress) {
 }
 
 TEST_F(ClusterQueryTest, AsksALimitedNumberOfServersAndSaysHowManyAreLeftOut) {
-  constexpr size_t kMost = ClusterQuery::kMostServers;
+  constexpr size_t kMost = kMostServers;
   for (uint32_t index = 3; index < kMost + 500; ++index) zero_.Lists(index, one_.address());
   ClusterQuery query(zero_.address(), kLong);
   for (int number = 0; number < 2; ++number) {

@@ -82,6 +82,14 @@ class JobViewTest : public ::testing::Test {
   std::vector<Answer> answers_;
 };
 
+TEST_F(JobViewTest, AHundredThousandJobsAreShownOnceEach) {
+  constexpr int kJobs = 100'000;
+  for (Answer& answer : answers_) {
+    for (int i = 0; i < kJobs; ++i) answer.reply->add_jobs()->set_job(absl::StrCat("job ", i));
+  }
+  EXPECT_THAT(JobsOf(answers_, &answers_), SizeIs(1 + kJobs));
+}
+
 TEST_F(JobViewTest, TheTrainingGroupIsTheBusiestThatIsNoCollective) {
   Group(0, 1).set_open_round(7);
   Group(1, 1).set_open_round(6);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/contract/contract.h"
+#include "common/protocol.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/common/proto_fields.h"
@@ -211,7 +212,7 @@ TEST(SignalsTest, AGroupThatCannotBeConvertedIsRefused) {
   ExpectError(FromProto(bad), kInvalid, {"update rule"});
 }
 
-TEST(SignalsTest, APlanThatCannotBeConvertedAndAWelcomeWithoutServersAreRefused) {
+TEST(SignalsTest, APlanThatCannotBeConvertedAndAWelcomeWithoutOrWithTooManyServersAreRefused) {
   const v1::JobSignal sent = ToProto(Generation{1}, Registered{11, Plan()});
   v1::JobSignal bad = sent;
   bad.mutable_registered()->mutable_plan()->mutable_spec()->clear_rule();
@@ -221,6 +222,10 @@ TEST(SignalsTest, APlanThatCannotBeConvertedAndAWelcomeWithoutServersAreRefused)
   ExpectError(FromProto(bad), kInvalid, {"\"model\"", "0"});
   bad.mutable_welcome()->set_name("ada");
   ExpectError(FromProto(bad), kInvalid, {"a welcome has no servers"});
+  for (uint32_t i = 0; i < kMostServers; ++i) bad.mutable_welcome()->add_servers("a:1");
+  EXPECT_TRUE(FromProto(bad).ok());
+  bad.mutable_welcome()->add_servers("a:1");
+  ExpectError(FromProto(bad), kInvalid, {"a welcome has 1001 servers", "1000"});
 }
 
 }  // namespace

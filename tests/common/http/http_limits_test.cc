@@ -190,6 +190,14 @@ TEST(NetworkShareTest, ANetworkGivesUpItsOwnPlaceOrTheFullestOneDoes) {
   EXPECT_EQ(NetworkToEvict({}, "b", 2, 2), std::nullopt);
 }
 
+TEST(NetworkTurnsTest, EachNetworkHasOne) {
+  NetworkTurns turns;
+  EXPECT_TRUE(turns.Take("a"));
+  EXPECT_FALSE(turns.Take("a"));
+  EXPECT_TRUE(turns.Take("b"));
+  EXPECT_TRUE(NetworkTurns().Take("a"));
+}
+
 TEST_P(HttpLimitsTest, APageIsAnsweredBesideManyIdleConnections) {
   Start(kNoLimits);
   std::list<Peer> idle = OpenIdle(100);

@@ -16,6 +16,7 @@
 namespace syncgrads {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Minutes(2);
@@ -93,6 +94,19 @@ TEST_F(ClientTeamTest, AnAllReduceGoesOnInTheBackground) {
   EXPECT_EQ(*(*of_second)(), 2u);
   EXPECT_EQ(first, 3);
   EXPECT_EQ(second, 3);
+}
+
+TEST_F(ClientTeamTest, AMemberThatAnnouncesTooMuchEndsTheGatherOfTheOthers) {
+  int64_t lie = int64_t{1} << 40;
+  std::thread liar([this, &lie] {
+    const Array array = MutableArrayOf(absl::MakeSpan(&lie, 1));
+    clients_[1]->AllReduce("names/length", array, array, Reduction::kMax, kTimeout).IgnoreError();
+  });
+  const auto gathered = teams_[0]->Gather("names", "ada");
+  liar.join();
+  EXPECT_EQ(gathered.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(gathered.status().message()),
+              AllOf(HasSubstr("names"), HasSubstr("1099511627776")));
 }
 
 TEST_F(ClientTeamTest, WhoLetsGoInTheMiddleOfAStepHasItsMemoryBack) {
