@@ -1,4 +1,4 @@
-// The version of the wire protocol, and what all of its messages are bound to.
+// The version of the wire protocol, and the size of a cluster.
 
 #ifndef SYNCGRADS_COMMON_PROTOCOL_H_
 #define SYNCGRADS_COMMON_PROTOCOL_H_

@@ -31,8 +31,8 @@ inline std::optional<std::string> NetworkToEvict(const std::vector<std::string>&
   return fullest;
 }
 
-// One round in which each network has one turn: a step of a TLS handshake may take 5 ms, and a
-// network has many connections that begin one.
+// One round in which each network has one turn: a step of a TLS handshake may take milliseconds,
+// and one network may begin any number.
 class NetworkTurns {
  public:
   // Returns whether the network has not had its turn.

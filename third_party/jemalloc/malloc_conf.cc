@@ -8,8 +8,8 @@
 //
 // A thread keeps at most 2 to 8 small pieces of each size for itself, in place of 20 to 200: gRPC's
 // threads keep theirs until they allocate again, also if they only wait from now on, and a single
-// piece holds a whole slab. With that, a server that has served 50 clients at once keeps 4 MiB less
-// (`./dev bench allreduce` shows no difference).
+// piece holds a whole slab. //tests/fault:misbehaviour_rows_test checks what a server keeps, and
+// `./dev bench allreduce` shows no difference.
 //
 // The last two settings keep what large messages have freed: without them, pieces that have grown
 // together to more than 8 MiB go back at once, and pieces of more than 64 times a request's size
