@@ -14,8 +14,8 @@
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "common/process_setup.h"
-#include "worker/data/crop.h"
-#include "worker/data/jpeg.h"
+#include "worker/data/images/crop.h"
+#include "worker/data/images/jpeg.h"
 
 namespace syncgrads {
 namespace {

@@ -16,7 +16,7 @@
 #include "bench/conducted.h"
 #include "client/client.h"
 #include "common/codec/encoding.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/process_setup.h"
 #include "common/tls/tls_flags.h"
 #include "third_party/grpc/pollers.h"

@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/clock.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/process_setup.h"
 
 ABSL_FLAG(std::string, role, "", "train, register or touch");

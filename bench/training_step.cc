@@ -8,8 +8,8 @@
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 #include "worker/base/random.h"
-#include "worker/nn/build.h"
-#include "worker/nn/named_model.h"
+#include "worker/nn/models/build.h"
+#include "worker/nn/models/named_model.h"
 #include "worker/train/compute.h"
 
 ABSL_FLAG(std::string, model, "lenet", "a named model");

@@ -15,7 +15,7 @@
 #include "worker/nn/accelerators.h"
 #include "worker/nn/device.h"
 #include "worker/nn/device_array.h"
-#include "worker/nn/model.h"
+#include "worker/nn/models/model.h"
 #include "worker/nn/pixels.h"
 
 namespace syncgrads {

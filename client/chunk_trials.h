@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "client/tuning/tuner.h"
-#include "common/group.h"
+#include "common/group/group.h"
 
 namespace syncgrads::client {
 

@@ -36,9 +36,9 @@
 #include "client/api/client_options.h"
 #include "client/api/group.h"
 #include "client/api/pending.h"
-#include "common/figures.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
+#include "common/signals/figures.h"
 #include "common/tls/tls_options.h"
 
 namespace syncgrads {

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {

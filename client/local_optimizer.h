@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/group/layout.h"
 #include "common/ids.h"
-#include "common/layout.h"
 #include "common/update_rule.h"
 
 namespace syncgrads {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 
 namespace syncgrads {
 

@@ -33,7 +33,7 @@
 #include "common/tls/tls_flags.h"
 #include "server/metrics/status_pages.h"
 #include "server/server.h"
-#include "server/service/queued_journal.h"
+#include "server/service/events/queued_journal.h"
 #include "server/service_manager.h"
 #include "server/watchdog.h"
 #include "third_party/grpc/log.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 
 namespace syncgrads::server {
 

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "common/net/address.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 
 namespace syncgrads::server {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 
 namespace syncgrads {

@@ -8,8 +8,8 @@
 #include "client/c/handles.h"
 #include "client/c/texts.h"
 #include "common/clock.h"
+#include "common/group/layout.h"
 #include "common/ids.h"
-#include "common/layout.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 

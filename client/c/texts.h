@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "client/api/client_options.h"
-#include "common/figures.h"
-#include "common/group.h"
+#include "common/group/group.h"
+#include "common/signals/figures.h"
 
 namespace syncgrads::c {
 

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "client/rounds/group_rounds.h"
 #include "client/session/session.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
 
 namespace syncgrads::client {

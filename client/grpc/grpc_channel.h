@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "common/file_descriptor.h"
 #include "common/rpc/credentials.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads::client {
 

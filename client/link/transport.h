@@ -22,8 +22,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/round_wait.h"
-#include "common/signals.h"
+#include "common/signals/round_wait.h"
+#include "common/signals/signals.h"
 #include "common/trace/trace_event.h"
 #include "common/wire/frame.h"
 

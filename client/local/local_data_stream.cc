@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "common/layout.h"
+#include "common/file_descriptor.h"
+#include "common/group/layout.h"
 #include "common/shm/fd_socket.h"
 #include "common/status_macros.h"
 

@@ -29,9 +29,9 @@
 #include "client/link/backoff.h"
 #include "client/link/timers.h"
 #include "client/link/transport.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::client {
 

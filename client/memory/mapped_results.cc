@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "common/file_descriptor.h"
 #include "common/shm/pages.h"
 #include "common/status_macros.h"
 

@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "client/memory/shared_buffers.h"
+#include "common/group/layout.h"
 #include "common/ids.h"
-#include "common/layout.h"
 #include "common/mutex.h"
 
 namespace syncgrads::client {

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 
 namespace syncgrads::client {
 namespace {

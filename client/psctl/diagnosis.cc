@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/psctl/status_text.h"
-#include "common/protocol.h"
 #include "common/shm/host.h"
 #include "common/shm/pages.h"
+#include "common/signals/protocol.h"
 
 namespace syncgrads::client {
 namespace {

@@ -15,10 +15,10 @@
 #include "client/psctl/cluster_query.h"
 #include "client/psctl/memory_probe.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/json.h"
 #include "common/net/address.h"
-#include "common/net/polling.h"
-#include "common/shm/pages.h"
+#include "common/polling.h"
 
 namespace syncgrads::client {
 namespace {

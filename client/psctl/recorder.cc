@@ -20,9 +20,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/json.h"
 #include "common/private_directory.h"
-#include "common/shm/pages.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {

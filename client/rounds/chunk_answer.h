@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "client/rounds/compressor.h"
 #include "client/rounds/contribution.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 

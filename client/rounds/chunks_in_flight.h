@@ -19,8 +19,8 @@
 
 #include "absl/status/status.h"
 #include "client/rounds/chunk_answer.h"
+#include "common/group/layout.h"
 #include "common/ids.h"
-#include "common/layout.h"
 
 namespace syncgrads::client {
 

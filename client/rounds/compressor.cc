@@ -6,8 +6,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "common/codec/block_arithmetic.h"
-#include "common/codec/encoded_chunk.h"
 #include "common/codec/error_feedback.h"
+#include "common/wire/encoded_chunk.h"
 
 namespace syncgrads::client {
 namespace {

@@ -19,7 +19,7 @@
 #include "common/aligned_buffer.h"
 #include "common/codec/codec.h"
 #include "common/codec/residual_guard.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 

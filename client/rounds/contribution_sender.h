@@ -20,7 +20,7 @@
 #include "client/memory/staging.h"
 #include "client/rounds/compressor.h"
 #include "client/rounds/contribution.h"
-#include "common/group.h"
+#include "common/group/group.h"
 
 namespace syncgrads::client {
 

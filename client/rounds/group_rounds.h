@@ -35,7 +35,7 @@
 #include "client/rounds/contribution_sender.h"
 #include "client/rounds/step_results.h"
 #include "client/rounds/tensor_collector.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"

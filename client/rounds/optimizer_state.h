@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/api/group.h"
 #include "client/link/transport.h"
-#include "common/group.h"
+#include "common/group/group.h"
 
 namespace syncgrads::client {
 

@@ -15,7 +15,7 @@
 #include "client/api/group.h"
 #include "client/memory/mapped_results.h"
 #include "client/rounds/contribution.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 

@@ -17,7 +17,7 @@
 #include "client/link/outbox.h"
 #include "client/rounds/contribution.h"
 #include "client/rounds/optimizer_state.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 

@@ -22,10 +22,10 @@
 #include "client/link/transport.h"
 #include "client/memory/memory_link.h"
 #include "client/rounds/group_rounds.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/mutex.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::client {
 

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/mutex.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::client {
 

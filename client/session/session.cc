@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/session/registered_group.h"
 #include "client/session/state_handover.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/names.h"
 #include "common/net/congestion_control.h"
 #include "common/shm/host.h"

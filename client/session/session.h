@@ -27,11 +27,11 @@
 #include "client/session/link_rate.h"
 #include "client/session/trace_reporter.h"
 #include "client/tuning/autotune.h"
-#include "common/figures.h"
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/mutex.h"
-#include "common/signals.h"
+#include "common/signals/figures.h"
+#include "common/signals/membership.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::client {
 

@@ -23,9 +23,9 @@
 #include "client/api/group.h"
 #include "client/link/timers.h"
 #include "client/rounds/group_rounds.h"
-#include "common/group.h"
-#include "common/membership.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::client {
 

@@ -16,7 +16,7 @@
 #include "client/link/transport.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::client {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/group.h"
-#include "common/membership.h"
-#include "common/protocol.h"
+#include "common/group/group.h"
+#include "common/signals/membership.h"
+#include "common/signals/protocol.h"
 #include "proto/types.pb.h"
 
 namespace syncgrads {

@@ -1,11 +1,11 @@
-// Conversions between the messages of proto/figures.proto and the structs of common/figures.h.
-// Thread-safe.
+// Conversions between the messages of proto/figures.proto and the structs of
+// common/signals/figures.h. Thread-safe.
 
 #ifndef SYNCGRADS_COMMON_CONTRACT_FIGURES_H_
 #define SYNCGRADS_COMMON_CONTRACT_FIGURES_H_
 
 #include "absl/status/statusor.h"
-#include "common/figures.h"
+#include "common/signals/figures.h"
 #include "proto/figures.pb.h"
 
 namespace syncgrads {

@@ -3,7 +3,7 @@
 #ifndef SYNCGRADS_COMMON_CONTRACT_ROUND_WAIT_H_
 #define SYNCGRADS_COMMON_CONTRACT_ROUND_WAIT_H_
 
-#include "common/round_wait.h"
+#include "common/signals/round_wait.h"
 #include "proto/admin.pb.h"
 
 namespace syncgrads {

@@ -8,7 +8,7 @@
 #include "common/contract/contract.h"
 #include "common/contract/figures.h"
 #include "common/contract/milliseconds.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {

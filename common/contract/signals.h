@@ -1,5 +1,5 @@
 // Conversions between the messages of a Join stream (proto/control.proto) and the plain structs of
-// common/signals.h. Thread-safe.
+// common/signals/signals.h. Thread-safe.
 
 #ifndef SYNCGRADS_COMMON_CONTRACT_SIGNALS_H_
 #define SYNCGRADS_COMMON_CONTRACT_SIGNALS_H_
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 #include "proto/control.pb.h"
 
 namespace syncgrads {

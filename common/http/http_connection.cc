@@ -17,7 +17,7 @@
 #include "absl/strings/strip.h"
 #include "common/clock.h"
 #include "common/net/address.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 
 namespace syncgrads {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 
 namespace syncgrads {
 

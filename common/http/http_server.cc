@@ -26,12 +26,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/http/http_connection.h"
 #include "common/http/http_tls.h"
 #include "common/http/network_share.h"
 #include "common/mutex.h"
-#include "common/net/polling.h"
-#include "common/shm/pages.h"
+#include "common/polling.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {

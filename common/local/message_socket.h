@@ -14,9 +14,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/file_descriptor.h"
 #include "common/local/message_reader.h"
 #include "common/mutex.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

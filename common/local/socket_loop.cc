@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 #include "common/short_slices.h"
 
 namespace syncgrads {

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "common/local/message_socket.h"
 #include "common/mutex.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 
 namespace syncgrads {
 namespace {

@@ -25,13 +25,13 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/file_descriptor.h"
 #include "common/line_throttle.h"
 #include "common/mutex.h"
 #include "common/net/open_connections.h"
-#include "common/net/polling.h"
 #include "common/net/strangers.h"
+#include "common/polling.h"
 #include "common/serial_thread.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 
 namespace syncgrads {
 

@@ -17,9 +17,9 @@
 #include <unordered_map>
 
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "common/line_throttle.h"
 #include "common/mutex.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

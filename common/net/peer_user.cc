@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 
 namespace syncgrads {
 namespace {

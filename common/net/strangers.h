@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "common/mutex.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

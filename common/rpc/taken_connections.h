@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "common/file_descriptor.h"
 #include "common/net/acceptor.h"
-#include "common/shm/pages.h"
 
 namespace syncgrads {
 

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 
 namespace syncgrads {
 namespace {

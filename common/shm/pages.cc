@@ -89,10 +89,6 @@ class Allocation {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (number_ >= 0) close(number_);
-}
-
 std::byte* MapPages(const FileDescriptor& file, size_t bytes, int protection, int flags) {
   if (bytes < kHugePageBytes) {
     void* const mapped = mmap(nullptr, bytes, protection, MAP_SHARED | flags, file.get(), 0);

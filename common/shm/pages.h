@@ -6,30 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <utility>
+
+#include "common/file_descriptor.h"
 
 namespace syncgrads {
-
-// Owns a file descriptor and closes it on destruction. Moveable. Not thread-safe.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int number) : number_(number) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  int get() const { return number_; }
-  bool valid() const { return number_ >= 0; }
-  // Returns the descriptor and gives up its ownership: the caller must close it.
-  int Release() { return std::exchange(number_, -1); }
-
- private:
-  int number_ = -1;
-};
 
 // The size of the huge pages that memory of 4 KiB pages can have.
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;

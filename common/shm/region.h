@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/file_descriptor.h"
 #include "common/shm/pages.h"
 
 namespace syncgrads {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
 #include "worker/base/file.h"
-#include "worker/data/table_reader.h"
+#include "worker/data/readers/table_reader.h"
 #include "worker/storage/file_storage.h"
 
 namespace syncgrads {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "worker/nn/custom_layers.h"
+#include "worker/nn/layers/custom_layers.h"
 
 namespace syncgrads {
 

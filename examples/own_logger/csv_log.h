@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "worker/report/progress.h"
 #include "worker/train/extensions.h"
-#include "worker/train/progress.h"
 
 namespace syncgrads {
 

@@ -7,7 +7,7 @@
 #define SYNCGRADS_EXAMPLES_OWN_READER_LIBSVM_H_
 
 #include "absl/status/statusor.h"
-#include "worker/data/custom_readers.h"
+#include "worker/data/readers/custom_readers.h"
 
 namespace syncgrads {
 

@@ -13,7 +13,7 @@
 
 #include "client/client.h"
 #include "server/server.h"
-#include "server/service/queued_journal.h"
+#include "server/service/events/queued_journal.h"
 
 namespace {
 

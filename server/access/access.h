@@ -24,7 +24,7 @@
 #include "common/file_version.h"
 #include "common/mutex.h"
 #include "common/net/strangers.h"
-#include "common/wrong_tokens.h"
+#include "common/net/wrong_tokens.h"
 #include "server/access/access_rules.h"
 #include "server/core/plan/journal.h"
 

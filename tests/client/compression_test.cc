@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "common/codec/codec.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/workers.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/status_macros.h"
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"

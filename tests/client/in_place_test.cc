@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/workers.h"

@@ -18,7 +18,7 @@ namespace syncgrads::fault {
 // The number of the shard, and the row in it.
 using Row = std::pair<uint32_t, uint64_t>;
 
-// A step as one worker has logged it; see worker/train/event_log.h.
+// A step as one worker has logged it; see worker/report/event_log.h.
 struct Step {
   uint64_t number = 0;
   uint64_t epoch = 0;

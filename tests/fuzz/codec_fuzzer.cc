@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/codec/codec.h"
-#include "common/codec/encoded_chunk.h"
+#include "common/wire/encoded_chunk.h"
 #include "tests/fuzz/cut_message.h"
 #include "tests/fuzz/fuzz_target.h"
 

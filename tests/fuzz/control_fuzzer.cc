@@ -12,7 +12,7 @@
 #include "common/contract/signals.h"
 #include "proto/control.pb.h"
 #include "server/core/plan/check_hello.h"
-#include "server/service/signals.h"
+#include "server/service/control/signals.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace syncgrads::fuzz {

@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/http/http_server.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace syncgrads::fuzz {

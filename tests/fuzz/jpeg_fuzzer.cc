@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz_target.h"
-#include "worker/data/crop.h"
-#include "worker/data/jpeg.h"
+#include "worker/data/images/crop.h"
+#include "worker/data/images/jpeg.h"
 
 namespace syncgrads::fuzz {
 namespace {

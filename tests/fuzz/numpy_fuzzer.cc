@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_storage.h"
-#include "worker/data/numpy_reader.h"
+#include "worker/data/readers/numpy_reader.h"
 
 namespace syncgrads::fuzz {
 namespace {

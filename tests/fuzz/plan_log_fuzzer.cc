@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/service/plan_store.h"
+#include "server/service/control/plan_store.h"
 #include "server/state/record_log.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"

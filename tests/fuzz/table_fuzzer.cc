@@ -6,7 +6,7 @@
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_storage.h"
-#include "worker/data/table_reader.h"
+#include "worker/data/readers/table_reader.h"
 
 namespace syncgrads::fuzz {
 namespace {

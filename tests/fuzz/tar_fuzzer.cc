@@ -5,8 +5,8 @@
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_storage.h"
-#include "worker/data/packed_images.h"
-#include "worker/data/tar.h"
+#include "worker/data/readers/packed_images.h"
+#include "worker/data/readers/tar.h"
 
 namespace syncgrads::fuzz {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/protocol.h"
 #include "common/secret.h"
+#include "common/signals/protocol.h"
 #include "gtest/gtest.h"
 
 namespace syncgrads::testing {

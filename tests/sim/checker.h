@@ -32,7 +32,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 #include "server/core/plan/plan_change.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::sim {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/signals.h"
 #include "common/wire/frame.h"
-#include "server/service/signals.h"
+#include "server/service/control/signals.h"
 #include "tests/sim/sim_server.h"
 
 namespace syncgrads::sim {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/control.pb.h"
 #include "server/core/coordinator/local_server.h"
-#include "server/service/followed_plan.h"
-#include "server/service/signals.h"
+#include "server/service/control/followed_plan.h"
+#include "server/service/control/signals.h"
 #include "tests/sim/freight.h"
 #include "tests/sim/sim_ends.h"
 
@@ -51,7 +51,7 @@ class SimServer::WatchedStore : public server::Store {
   SimServer& server_;
 };
 
-// The connection to the coordinator. It does the same as server/service/follower.h.
+// The connection to the coordinator. It does the same as server/service/control/follower.h.
 class SimServer::Following {
  public:
   explicit Following(SimServer& server)

@@ -16,7 +16,7 @@
 #include "server/core/plan/journal.h"
 #include "server/core/plan/store.h"
 #include "server/core/rounds/round_result.h"
-#include "server/service/plan_store.h"
+#include "server/service/control/plan_store.h"
 #include "server/state/state_directory.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/network.h"

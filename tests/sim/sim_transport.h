@@ -10,7 +10,7 @@
 
 #include "client/link/timers.h"
 #include "client/link/transport.h"
-#include "common/round_wait.h"
+#include "common/signals/round_wait.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/freight.h"
 #include "tests/sim/network.h"

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/session/session.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/fibers.h"
 #include "tests/sim/network.h"

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 #include "server/core/rounds/round_result.h"

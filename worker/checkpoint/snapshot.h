@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "worker/checkpoint/checkpoint_directory.h"
 #include "worker/checkpoint/manifest.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/data/image_source.h"
+#include "worker/data/images/image_source.h"
 #include "worker/data/loader.h"
 #include "worker/data/shards.h"
 

@@ -10,13 +10,13 @@
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "worker/base/random.h"
-#include "worker/data/augmented_images.h"
-#include "worker/data/cifar10_reader.h"
-#include "worker/data/generated.h"
-#include "worker/data/idx_reader.h"
-#include "worker/data/imagenet_reader.h"
-#include "worker/data/numpy_reader.h"
-#include "worker/data/table_reader.h"
+#include "worker/data/images/augmented_images.h"
+#include "worker/data/readers/cifar10_reader.h"
+#include "worker/data/readers/generated.h"
+#include "worker/data/readers/idx_reader.h"
+#include "worker/data/readers/imagenet_reader.h"
+#include "worker/data/readers/numpy_reader.h"
+#include "worker/data/readers/table_reader.h"
 
 namespace syncgrads {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
-#include "worker/data/custom_readers.h"
-#include "worker/data/table.h"
+#include "worker/data/readers/custom_readers.h"
+#include "worker/data/readers/table.h"
 #include "worker/storage/storage.h"
 
 namespace syncgrads {

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/data/batch_stream.h"
+#include "worker/data/readers/batch_stream.h"
 #include "worker/data/row_source.h"
 
 namespace syncgrads {

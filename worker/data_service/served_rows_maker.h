@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/served_data.pb.h"
+#include "worker/batches/data_set.h"
+#include "worker/batches/own_rows.h"
 #include "worker/job/job_file.h"
-#include "worker/train/data_set.h"
-#include "worker/train/own_rows.h"
 
 namespace syncgrads {
 

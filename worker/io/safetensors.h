@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 
 namespace syncgrads {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/codec/encoding.h"
 #include "common/contract/contract.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/status_macros.h"
 #include "worker/job/across_workers.h"
 #include "worker/job/check_consistency.h"

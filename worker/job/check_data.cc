@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/data/packed_images.h"
+#include "worker/data/readers/packed_images.h"
 #include "worker/job/check_values.h"
 
 namespace syncgrads {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/job/check_values.h"
-#include "worker/nn/named_model.h"
+#include "worker/nn/models/named_model.h"
 
 namespace syncgrads {
 namespace {

@@ -13,7 +13,7 @@
 namespace syncgrads {
 namespace {
 
-// A validation has at most eight figures (common/figures.h), of which one is the loss.
+// A validation has at most eight figures (common/signals/figures.h), of which one is the loss.
 constexpr int kMostTops = 6;
 
 // Returns the number of classes of a job whose targets are classes.

@@ -3,7 +3,7 @@
 #ifndef SYNCGRADS_WORKER_JOB_CONSISTENCY_H_
 #define SYNCGRADS_WORKER_JOB_CONSISTENCY_H_
 
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "common/update_rule.h"
 #include "proto/job.pb.h"
 

@@ -10,7 +10,7 @@
 #include "worker/base/file.h"
 #include "worker/job/check.h"
 #include "worker/job/renamed_fields.h"
-#include "worker/nn/named_model.h"
+#include "worker/nn/models/named_model.h"
 
 namespace syncgrads {
 namespace {

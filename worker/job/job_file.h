@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
-#include "worker/data/custom_readers.h"
+#include "worker/data/readers/custom_readers.h"
 #include "worker/data/row_source.h"
 #include "worker/storage/storage.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/optim/optimizer.h"
 #include "proto/job.pb.h"
 

@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/net/polling.h"
+#include "common/polling.h"
 
 namespace syncgrads {
 namespace {

@@ -9,12 +9,12 @@
 #include <optional>
 #include <string>
 
-#include "common/figures.h"
 #include "common/http/http_server.h"
 #include "common/metrics/metric_families.h"
 #include "common/mutex.h"
+#include "common/signals/figures.h"
 #include "common/tls/tls_options.h"
-#include "worker/train/progress.h"
+#include "worker/report/progress.h"
 
 namespace syncgrads {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/dtype.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "worker/nn/device_array.h"
 #include "worker/nn/host_matrix.h"
 

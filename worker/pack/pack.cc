@@ -13,9 +13,9 @@
 #include "common/status_macros.h"
 #include "worker/base/file.h"
 #include "worker/base/random.h"
-#include "worker/data/imagenet_reader.h"
-#include "worker/data/packed_images.h"
-#include "worker/data/tar.h"
+#include "worker/data/readers/imagenet_reader.h"
+#include "worker/data/readers/packed_images.h"
+#include "worker/data/readers/tar.h"
 #include "worker/storage/file_storage.h"
 
 namespace syncgrads {

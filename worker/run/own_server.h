@@ -12,7 +12,7 @@
 #include "common/log_level.h"
 #include "common/tls/tls_options.h"
 #include "server/server.h"
-#include "server/service/queued_journal.h"
+#include "server/service/events/queued_journal.h"
 #include "worker/run/stop_signal.h"
 
 namespace syncgrads {

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/evaluation/evaluation.h"
+#include "worker/report/figures_report.h"
+#include "worker/report/progress.h"
+#include "worker/report/progress_log.h"
+#include "worker/report/tensorboard.h"
 #include "worker/run/worker.h"
+#include "worker/team/team.h"
 #include "worker/train/compute.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/figures_report.h"
-#include "worker/train/progress.h"
-#include "worker/train/progress_log.h"
-#include "worker/train/team.h"
-#include "worker/train/tensorboard.h"
 
 namespace syncgrads {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/codec/encoding.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "proto/job.pb.h"
 
 namespace syncgrads {

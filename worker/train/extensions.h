@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/data/custom_readers.h"
-#include "worker/nn/custom_layers.h"
+#include "worker/data/readers/custom_readers.h"
 #include "worker/nn/custom_losses.h"
-#include "worker/train/progress.h"
+#include "worker/nn/layers/custom_layers.h"
+#include "worker/report/progress.h"
 #include "worker/train/step_callback.h"
 
 namespace syncgrads {

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "worker/nn/device_memory.h"
 #include "worker/nn/parameter.h"
-#include "worker/train/team.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

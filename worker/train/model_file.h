@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/data/classes.h"
 #include "worker/io/safetensors.h"
-#include "worker/nn/model.h"
-#include "worker/train/classes.h"
+#include "worker/nn/models/model.h"
 
 namespace syncgrads {
 

@@ -11,7 +11,7 @@
 #include "worker/checkpoint/checkpoint_directory.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/job/job_file.h"
-#include "worker/train/team.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

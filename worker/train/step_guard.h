@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/group.h"
+#include "common/group/group.h"
 
 namespace syncgrads {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/status_macros.h"
-#include "worker/train/data_set.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/team.h"
+#include "worker/batches/data_set.h"
+#include "worker/evaluation/evaluation.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 namespace {

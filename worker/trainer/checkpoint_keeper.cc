@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/train/data_set.h"
-#include "worker/train/team.h"
-#include "worker/train/validation.h"
+#include "worker/batches/data_set.h"
+#include "worker/evaluation/validation.h"
+#include "worker/team/team.h"
 #include "worker/trainer/server_optimizer.h"
 
 namespace syncgrads {

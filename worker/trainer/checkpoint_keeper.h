@@ -15,7 +15,7 @@
 #include "client/client.h"
 #include "worker/checkpoint/checkpoint_schedule.h"
 #include "worker/checkpoint/checkpoint_writer.h"
-#include "worker/train/evaluation.h"
+#include "worker/evaluation/evaluation.h"
 #include "worker/trainer/layer_states.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/training_group.h"

@@ -11,7 +11,7 @@
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/job/across_workers.h"
-#include "worker/train/team_exchange.h"
+#include "worker/team/team_exchange.h"
 
 namespace syncgrads {
 namespace {

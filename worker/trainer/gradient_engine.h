@@ -11,11 +11,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/batches/batch_reader.h"
 #include "worker/data/loader.h"
 #include "worker/nn/device.h"
 #include "worker/nn/loss.h"
-#include "worker/nn/model.h"
-#include "worker/train/batch_reader.h"
+#include "worker/nn/models/model.h"
 #include "worker/trainer/training_run.h"
 
 namespace syncgrads {

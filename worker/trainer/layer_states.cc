@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "common/dtype.h"
 #include "common/status_macros.h"
-#include "worker/train/data_set.h"
+#include "worker/batches/data_set.h"
 
 namespace syncgrads {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/job/job_file.h"
-#include "worker/train/team.h"
+#include "worker/team/team.h"
 #include "worker/trainer/gradient_engine.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/training_run.h"

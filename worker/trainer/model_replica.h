@@ -12,7 +12,7 @@
 #include "client/client.h"
 #include "worker/nn/device.h"
 #include "worker/nn/loss.h"
-#include "worker/nn/model.h"
+#include "worker/nn/models/model.h"
 #include "worker/train/gradient_memory.h"
 #include "worker/train/model_optimizer.h"
 #include "worker/train/parameter_average.h"

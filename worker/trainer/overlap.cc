@@ -2,7 +2,7 @@
 
 #include <variant>
 
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "common/status_macros.h"
 #include "worker/job/consistency.h"
 #include "worker/trainer/together.h"

@@ -6,12 +6,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "common/status_macros.h"
+#include "worker/batches/data_set.h"
 #include "worker/data/data_segment.h"
 #include "worker/job/consistency.h"
 #include "worker/job/schedule.h"
-#include "worker/train/data_set.h"
 
 namespace syncgrads {
 namespace {

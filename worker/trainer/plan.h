@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
-#include "worker/train/batches.h"
-#include "worker/train/team.h"
+#include "worker/batches/batches.h"
+#include "worker/team/team.h"
 #include "worker/trainer/trainer_options.h"
 #include "worker/trainer/training_run.h"
 

@@ -13,15 +13,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/optim/clip.h"
 #include "common/optim/optimizer.h"
 #include "common/update_rule.h"
 #include "proto/job.pb.h"
-#include "worker/train/data_set.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/replicas.h"
-#include "worker/train/team.h"
+#include "worker/batches/data_set.h"
+#include "worker/evaluation/evaluation.h"
+#include "worker/team/replicas.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

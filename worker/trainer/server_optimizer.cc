@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "common/group/layout.h"
 #include "common/ids.h"
-#include "common/layout.h"
 #include "common/optim/optimizer.h"
 #include "common/status_macros.h"
 

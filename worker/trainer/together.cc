@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/base/out_of_memory.h"
-#include "worker/train/replicas.h"
+#include "worker/team/replicas.h"
 #include "worker/trainer/gradient_checks.h"
 #include "worker/trainer/step_report.h"
 

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "worker/data/loader.h"
-#include "worker/train/team_loss.h"
+#include "worker/report/team_loss.h"
 #include "worker/trainer/checkpoint_keeper.h"
 #include "worker/trainer/gradient_engine.h"
 #include "worker/trainer/mode.h"

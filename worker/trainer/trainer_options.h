@@ -11,12 +11,12 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "worker/base/trace.h"
+#include "worker/batches/data_set.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/report/event_log.h"
+#include "worker/report/progress.h"
 #include "worker/train/compute.h"
-#include "worker/train/data_set.h"
-#include "worker/train/event_log.h"
 #include "worker/train/extensions.h"
-#include "worker/train/progress.h"
 #include "worker/train/resume.h"
 
 namespace syncgrads {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/training_run.h"

@@ -8,12 +8,12 @@
 
 #include "proto/job.pb.h"
 #include "worker/base/trace.h"
-#include "worker/train/batches.h"
-#include "worker/train/data_set.h"
-#include "worker/train/phase_clock.h"
-#include "worker/train/progress.h"
+#include "worker/batches/batches.h"
+#include "worker/batches/data_set.h"
+#include "worker/report/phase_clock.h"
+#include "worker/report/progress.h"
+#include "worker/team/team.h"
 #include "worker/train/step_guard.h"
-#include "worker/train/team.h"
 #include "worker/trainer/step_rate.h"
 #include "worker/trainer/trainer_options.h"
 

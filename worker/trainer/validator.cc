@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/train/data_set.h"
-#include "worker/train/team.h"
+#include "worker/batches/data_set.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

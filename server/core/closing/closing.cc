@@ -7,11 +7,11 @@
 #include "absl/container/inlined_vector.h"
 #include "common/aligned_buffer.h"
 #include "common/codec/codec.h"
-#include "common/codec/encoded_chunk.h"
 #include "common/kernels/reduce.h"
 #include "common/kernels/running_checksum.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"
+#include "common/wire/encoded_chunk.h"
 #include "server/core/closing/decoded_segments.h"
 #include "server/core/closing/segments.h"
 

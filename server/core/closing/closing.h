@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/optim/rate_schedule.h"
 #include "server/core/closing/contribution.h"
 #include "server/state/slots.h"

@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/codec/codec.h"
-#include "common/codec/encoded_chunk.h"
+#include "common/group/restored.h"
 #include "common/kernels/reduce.h"
-#include "common/restored.h"
 #include "common/status_macros.h"
+#include "common/wire/encoded_chunk.h"
 
 namespace syncgrads::server {
 namespace {

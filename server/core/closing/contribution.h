@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/wire/frame.h"
 #include "server/core/closing/payload.h"
 

@@ -17,9 +17,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "common/codec/codec.h"
-#include "common/codec/encoded_chunk.h"
+#include "common/group/layout.h"
 #include "common/kernels/reduce.h"
-#include "common/layout.h"
+#include "common/wire/encoded_chunk.h"
 #include "common/wire/piece_cursor.h"
 #include "server/core/closing/closing.h"
 

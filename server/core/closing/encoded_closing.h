@@ -4,7 +4,7 @@
 #define SYNCGRADS_SERVER_CORE_CLOSING_ENCODED_CLOSING_H_
 
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "common/update_rule.h"
 #include "server/core/closing/closing.h"
 #include "server/state/slot.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/optim/rate_schedule.h"
 #include "common/optim/update.h"
 #include "server/core/closing/closing.h"

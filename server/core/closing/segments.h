@@ -15,8 +15,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "common/group/layout.h"
 #include "common/kernels/reduce.h"
-#include "common/layout.h"
 #include "common/wire/piece_cursor.h"
 #include "server/core/closing/closing.h"
 

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "server/core/coordinator/group_registry.h"
 #include "server/core/coordinator/job_dependencies.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "server/core/coordinator/group_limits.h"
 #include "server/core/coordinator/memory_budget.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 #include "server/core/coordinator/checkpoint_count.h"
 #include "server/core/membership/job_identity.h"
 #include "server/core/membership/job_members.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/names.h"
 #include "common/status_macros.h"
 

@@ -16,10 +16,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
-#include "common/membership.h"
 #include "common/planted_bug.h"
+#include "common/signals/membership.h"
 #include "server/core/coordinator/group_registrations.h"
 #include "server/core/membership/job_epochs.h"
 #include "server/core/membership/job_identity.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/figures.h"
 #include "common/ids.h"
+#include "common/signals/figures.h"
 #include "server/core/coordinator/checkpoint_count.h"
 #include "server/core/membership/drop_counts.h"
 #include "server/core/membership/job_epochs.h"

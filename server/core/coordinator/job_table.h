@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 #include "server/core/coordinator/coordinated_job.h"
 #include "server/core/coordinator/generations.h"
 #include "server/core/coordinator/job_dependencies.h"

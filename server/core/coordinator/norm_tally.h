@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "server/core/plan/step_norms.h"
 

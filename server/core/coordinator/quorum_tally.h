@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/group/policy.h"
 #include "common/ids.h"
-#include "common/policy.h"
 
 namespace syncgrads::server {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/group.h"
-#include "common/membership.h"
+#include "common/group/group.h"
+#include "common/signals/membership.h"
 #include "server/core/coordinator/norm_tally.h"
 #include "server/core/coordinator/quorum_tally.h"
 #include "server/core/membership/state_holders.h"

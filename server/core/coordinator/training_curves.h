@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/figures.h"
+#include "common/signals/figures.h"
 
 namespace syncgrads::server {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/round_wait.h"
+#include "common/signals/round_wait.h"
 #include "common/status_macros.h"
 #include "server/state/state_file.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/ids.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 #include "server/core/membership/job_epochs.h"
 #include "server/core/membership/job_identity.h"
 #include "server/core/membership/job_members.h"

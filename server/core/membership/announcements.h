@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::server {
 

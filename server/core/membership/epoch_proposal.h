@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::server {
 

@@ -18,7 +18,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 #include "server/core/membership/epoch_proposal.h"
 #include "server/core/membership/job_identity.h"
 #include "server/core/membership/job_members.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::server {
 

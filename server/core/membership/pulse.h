@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/figures.h"
-#include "common/membership.h"
 #include "common/mutex.h"
+#include "common/signals/figures.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::server {
 

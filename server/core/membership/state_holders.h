@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::server {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/names.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::server {

@@ -4,7 +4,7 @@
 #define SYNCGRADS_SERVER_CORE_PLAN_CHECK_HELLO_H_
 
 #include "absl/status/status.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::server {
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 
 namespace syncgrads::server {

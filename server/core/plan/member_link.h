@@ -4,7 +4,7 @@
 #define SYNCGRADS_SERVER_CORE_PLAN_MEMBER_LINK_H_
 
 #include "common/ids.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 
 namespace syncgrads::server {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/group.h"
-#include "common/membership.h"
+#include "common/group/group.h"
+#include "common/signals/membership.h"
 #include "server/core/plan/roster.h"
 #include "server/core/plan/step_norms.h"
 

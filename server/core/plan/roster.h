@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/ids.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 
 namespace syncgrads::server {
 

@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/update.h"

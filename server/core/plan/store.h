@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "common/ids.h"
-#include "common/signals.h"
+#include "common/signals/signals.h"
 #include "server/core/plan/plan_change.h"
 
 namespace syncgrads::server {

@@ -67,7 +67,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
 #include "common/trace/trace_event.h"
 #include "common/wire/frame.h"

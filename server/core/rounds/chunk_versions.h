@@ -43,7 +43,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
 #include "common/wire/frame.h"
 #include "server/core/closing/closing.h"

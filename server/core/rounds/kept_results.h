@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/wire/frame.h"
 #include "server/core/plan/roster.h"

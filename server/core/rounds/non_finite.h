@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/group.h"
+#include "common/group/group.h"
 #include "server/core/closing/closing.h"
 #include "server/core/closing/contribution.h"
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
 #include "common/optim/update.h"
 #include "server/core/plan/step_norms.h"

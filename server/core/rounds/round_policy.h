@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/group.h"
+#include "common/group/group.h"
 #include "common/ids.h"
-#include "common/membership.h"
+#include "common/signals/membership.h"
 #include "server/core/plan/roster.h"
 #include "server/core/rounds/round_seats.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/psctl/fake_server.h"

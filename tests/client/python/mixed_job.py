@@ -63,7 +63,7 @@ def list_of(strings):
 
 
 def gather(job, name, content):
-    """Team::Gather in worker/train/team.h."""
+    """Team::Gather in worker/team/team.h."""
     longest = job.all_reduce(numpy.array([len(content)]), "max", name=f"{name}/length")[0]
     words = 1 + (longest + 7) // 8
     sent = numpy.zeros(words, numpy.int64)
@@ -73,7 +73,7 @@ def gather(job, name, content):
 
 
 class TeamLoss:
-    """The collectives of TeamLoss in worker/train/team_loss.cc, without a loss."""
+    """The collectives of TeamLoss in worker/report/team_loss.cc, without a loss."""
 
     def __init__(self, job, steps):
         self._job, self._steps = job, steps

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/codec/encoded_chunk.h"
+#include "common/wire/encoded_chunk.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "common/layout.h"
+#include "common/group/layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

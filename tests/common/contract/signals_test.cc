@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/contract/contract.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/common/proto_fields.h"

@@ -20,9 +20,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/file_descriptor.h"
 #include "common/http/http_server.h"
 #include "common/http/network_share.h"
-#include "common/shm/pages.h"
 #include "common/tls/certificate_authority.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

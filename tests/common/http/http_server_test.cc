@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"
 #include "tests/testing/wait_until.h"

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
 #include "common/http/http_server.h"
-#include "common/shm/pages.h"
 #include "common/tls/certificate_authority.h"
 #include "gtest/gtest.h"
 #include "tests/common/expect_error.h"

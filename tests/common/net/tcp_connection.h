@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 #include "gtest/gtest.h"
 
 namespace syncgrads {

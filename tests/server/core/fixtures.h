@@ -14,9 +14,9 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/group.h"
-#include "common/membership.h"
+#include "common/group/group.h"
 #include "common/mutex.h"
+#include "common/signals/membership.h"
 #include "common/wire/frame.h"
 #include "gtest/gtest.h"
 #include "server/core/closing/payload.h"

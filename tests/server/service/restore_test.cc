@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/core/coordinator/coordinator.h"
-#include "server/service/plan_store.h"
+#include "server/service/control/plan_store.h"
 #include "server/state/state_directory.h"
 #include "tests/common/expect_error.h"
 #include "tests/server/core/coordinator/applied_coordinator.h"

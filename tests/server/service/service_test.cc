@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"

@@ -15,7 +15,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/control.grpc.pb.h"

@@ -27,7 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/shm/pages.h"
+#include "common/file_descriptor.h"
 #include "proto/served_data.grpc.pb.h"
 #include "tests/testing/http2_frames.h"
 #include "tests/testing/process/process.h"

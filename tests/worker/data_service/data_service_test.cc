@@ -23,12 +23,12 @@
 #include "tests/testing/wait_until.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
+#include "worker/batches/batch_reader.h"
+#include "worker/batches/data_set.h"
+#include "worker/batches/feature_statistics.h"
 #include "worker/data_service/data_client.h"
 #include "worker/data_service/data_server.h"
 #include "worker/job/job_file.h"
-#include "worker/train/batch_reader.h"
-#include "worker/train/data_set.h"
-#include "worker/train/feature_statistics.h"
 
 namespace syncgrads {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "common/update_rule.h"
 #include "proto/job.pb.h"
 

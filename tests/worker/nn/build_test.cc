@@ -1,6 +1,6 @@
 // Models that are built from the description in a job file.
 
-#include "worker/nn/build.h"
+#include "worker/nn/models/build.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
 #include "worker/nn/cpu/cpu_device.h"
-#include "worker/nn/named_model.h"
+#include "worker/nn/models/named_model.h"
 
 namespace syncgrads {
 namespace {

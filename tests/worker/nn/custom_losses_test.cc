@@ -8,9 +8,9 @@
 #include "examples/own_loss/focal.h"
 #include "tests/worker/testing/status.h"
 #include "worker/nn/cpu/cpu_device.h"
-#include "worker/nn/dense.h"
+#include "worker/nn/layers/dense.h"
 #include "worker/nn/loss.h"
-#include "worker/nn/model.h"
+#include "worker/nn/models/model.h"
 
 namespace syncgrads {
 namespace {

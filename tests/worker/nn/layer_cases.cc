@@ -2,14 +2,14 @@
 
 #include <memory>
 
-#include "worker/nn/batch_norm.h"
-#include "worker/nn/conv2d.h"
-#include "worker/nn/dense.h"
-#include "worker/nn/dropout.h"
-#include "worker/nn/flatten.h"
-#include "worker/nn/min_max_scaling.h"
-#include "worker/nn/pool.h"
-#include "worker/nn/residual.h"
+#include "worker/nn/layers/batch_norm.h"
+#include "worker/nn/layers/conv2d.h"
+#include "worker/nn/layers/dense.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/nn/layers/flatten.h"
+#include "worker/nn/layers/min_max_scaling.h"
+#include "worker/nn/layers/pool.h"
+#include "worker/nn/layers/residual.h"
 
 namespace syncgrads {
 namespace {

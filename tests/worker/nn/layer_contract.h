@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "worker/nn/layer.h"
+#include "worker/nn/layers/layer.h"
 
 namespace syncgrads {
 

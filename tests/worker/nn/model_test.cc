@@ -1,4 +1,4 @@
-#include "worker/nn/model.h"
+#include "worker/nn/models/model.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
 #include "worker/nn/cpu/cpu_device.h"
-#include "worker/nn/dense.h"
+#include "worker/nn/layers/dense.h"
+#include "worker/nn/layers/min_max_scaling.h"
 #include "worker/nn/loss.h"
-#include "worker/nn/min_max_scaling.h"
 
 namespace syncgrads {
 namespace {

@@ -12,9 +12,9 @@
 #include "tests/worker/nn/rounding_device.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
-#include "worker/nn/named_model.h"
+#include "worker/nn/models/build.h"
+#include "worker/nn/models/named_model.h"
 
 namespace syncgrads {
 namespace {

@@ -23,9 +23,9 @@
 #include "worker/base/file.h"
 #include "worker/nn/accelerators.h"
 #include "worker/nn/cpu/cpu_device.h"
+#include "worker/report/progress.h"
 #include "worker/run/worker.h"
 #include "worker/train/extensions.h"
-#include "worker/train/progress.h"
 
 namespace syncgrads {
 namespace {

@@ -23,11 +23,11 @@
 #include "worker/base/out_of_memory.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/accelerators.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
+#include "worker/nn/models/build.h"
 #include "worker/run/run_progress.h"
+#include "worker/team/team.h"
 #include "worker/train/model_file.h"
-#include "worker/train/team.h"
 
 namespace syncgrads {
 namespace {

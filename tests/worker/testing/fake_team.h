@@ -18,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "client/local_optimizer.h"
 #include "common/mutex.h"
-#include "worker/train/team.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

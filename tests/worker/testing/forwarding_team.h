@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/train/team.h"
+#include "worker/team/team.h"
 
 namespace syncgrads {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "worker/evaluation/evaluation.h"
 #include "worker/job/job_file.h"
+#include "worker/team/replicas.h"
+#include "worker/team/team.h"
 #include "worker/train/compute.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/replicas.h"
-#include "worker/train/team.h"
 
 namespace syncgrads {
 

@@ -24,9 +24,9 @@
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/job/job_file.h"
-#include "worker/train/client_team.h"
+#include "worker/run/operations.h"
+#include "worker/team/client_team.h"
 #include "worker/train/resume.h"
-#include "worker/train/run.h"
 #include "worker/trainer/trainer.h"
 
 namespace syncgrads {

@@ -16,7 +16,7 @@
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/training.h"
 #include "worker/job/job_file.h"
-#include "worker/train/run.h"
+#include "worker/run/operations.h"
 
 namespace syncgrads {
 namespace {

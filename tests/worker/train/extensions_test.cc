@@ -22,7 +22,7 @@
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
-#include "worker/train/run.h"
+#include "worker/run/operations.h"
 
 namespace syncgrads {
 namespace {

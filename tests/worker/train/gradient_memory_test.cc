@@ -9,7 +9,7 @@
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/status.h"
 #include "worker/nn/device_memory.h"
-#include "worker/train/run.h"
+#include "worker/run/operations.h"
 
 namespace syncgrads {
 namespace {

@@ -14,8 +14,8 @@
 #include "client/client.h"
 #include "tests/testing/cluster.h"
 #include "tests/worker/testing/status.h"
-#include "worker/train/client_team.h"
-#include "worker/train/run.h"
+#include "worker/run/operations.h"
+#include "worker/team/client_team.h"
 
 namespace syncgrads {
 namespace {

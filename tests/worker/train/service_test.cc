@@ -18,7 +18,7 @@
 #include "tests/worker/testing/training.h"
 #include "worker/base/random.h"
 #include "worker/job/job_file.h"
-#include "worker/train/client_team.h"
+#include "worker/team/client_team.h"
 
 namespace syncgrads {
 namespace {

@@ -10,8 +10,8 @@
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
-#include "worker/train/run.h"
-#include "worker/train/team_loss.h"
+#include "worker/report/team_loss.h"
+#include "worker/run/operations.h"
 
 namespace syncgrads {
 namespace {

@@ -17,7 +17,7 @@
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/job/job_file.h"
-#include "worker/nn/custom_layers.h"
+#include "worker/nn/layers/custom_layers.h"
 #include "worker/trainer/trainer.h"
 
 namespace syncgrads {

@@ -15,10 +15,10 @@
 #include "tests/worker/testing/training.h"
 #include "tests/worker/trainer/iris_run.h"
 #include "worker/base/out_of_memory.h"
-#include "worker/nn/build.h"
+#include "worker/batches/own_rows.h"
 #include "worker/nn/cpu/cpu_device.h"
-#include "worker/nn/custom_layers.h"
-#include "worker/train/own_rows.h"
+#include "worker/nn/layers/custom_layers.h"
+#include "worker/nn/models/build.h"
 
 namespace syncgrads {
 namespace {

@@ -17,7 +17,7 @@ from syncgrads.torch._job import job_or_default
 
 # In seconds: the least time between two reports. The library sends the newest once a second.
 _INTERVAL = 0.2
-_DEVICE_BYTES = 64  # kMaxDeviceBytes in common/figures.h
+_DEVICE_BYTES = 64  # kMaxDeviceBytes in common/signals/figures.h
 
 _Batch = TypeVar("_Batch")
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/codec/encoded_chunk.h"
 #include "common/codec/error_feedback.h"
 #include "common/codec/reference.h"
 #include "common/kernels/reference.h"
 #include "common/optim/update.h"
+#include "common/wire/encoded_chunk.h"
 #include "gtest/gtest.h"
 #include "server/core/rounds/chunk_rounds.h"
 #include "server/state/state_file.h"

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gtest/gtest.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/jobs/jobs.h"

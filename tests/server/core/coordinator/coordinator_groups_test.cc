@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/core/coordinator/coordinator_fixture.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/protocol.h"
+#include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/core/coordinator/coordinator_options.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/codec/codec.h"
-#include "common/round_wait.h"
 #include "common/secret.h"
+#include "common/signals/round_wait.h"
 #include "gtest/gtest.h"
 #include "server/core/closing/closers.h"
 #include "tests/server/core/fixtures.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "common/shm/region.h"
 #include "gtest/gtest.h"
 #include "server/core/jobs/jobs.h"

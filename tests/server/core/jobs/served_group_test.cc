@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/policy.h"
+#include "common/group/policy.h"
 #include "gtest/gtest.h"
 #include "server/core/closing/closers.h"
 #include "tests/server/core/fixtures.h"

@@ -23,10 +23,10 @@
 #include "worker/base/hung_device.h"
 #include "worker/base/out_of_memory.h"
 #include "worker/base/trace.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
-#include "worker/nn/model_input.h"
+#include "worker/nn/models/build.h"
+#include "worker/nn/models/model_input.h"
 #include "worker/nn/pixels.h"
 #include "worker/nn/window.h"
 

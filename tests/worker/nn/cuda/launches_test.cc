@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 #include "tests/worker/testing/status.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cuda/cuda_device.h"
+#include "worker/nn/models/build.h"
 
 namespace syncgrads {
 namespace {

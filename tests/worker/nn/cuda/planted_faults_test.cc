@@ -25,10 +25,10 @@
 #include "tests/worker/nn/cuda/emulation/emulation.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/random.h"
-#include "worker/nn/build.h"
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/cuda/cuda_device.h"
-#include "worker/nn/model_input.h"
+#include "worker/nn/models/build.h"
+#include "worker/nn/models/model_input.h"
 #include "worker/nn/pixels.h"
 
 namespace syncgrads {

@@ -16,9 +16,9 @@
 #include "tests/worker/testing/status.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
-#include "worker/train/client_team.h"
+#include "worker/run/operations.h"
+#include "worker/team/client_team.h"
 #include "worker/train/compute.h"
-#include "worker/train/run.h"
 
 namespace syncgrads {
 namespace {

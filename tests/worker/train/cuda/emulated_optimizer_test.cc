@@ -19,8 +19,8 @@
 #include "worker/checkpoint/snapshot.h"
 #include "worker/job/job_file.h"
 #include "worker/nn/cuda/cuda_accelerators.h"
+#include "worker/run/operations.h"
 #include "worker/train/compute.h"
-#include "worker/train/run.h"
 #include "worker/train/step_callback.h"
 
 namespace syncgrads {
