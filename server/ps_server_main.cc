@@ -431,7 +431,7 @@ int main(int argc, char** argv) {
       "\n"
       "Exit codes:\n"
       "  0    stopped by a signal; with --exit_when_done: all jobs are done\n"
-      "  1    a flag is invalid, or the file \"server\" in the state directory is damaged\n"
+      "  1    a flag is invalid, or other users may change the state directory\n"
       "  2    the coordinator has rejected this server\n"
       "  3    another server uses the same state directory\n"
       "  4    with --exit_when_done: the coordinator has been unreachable for longer than any\n"

@@ -76,7 +76,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // charged for the gap. See AwakeClock.
 constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 
-// A connection whose peer's host acknowledges no data for this long is closed.
+// A connection is closed if its peer's host acknowledges no data for this long, or if the peer
+// reads nothing for this long and its buffer is full.
 constexpr absl::Duration kUserTimeout = absl::Seconds(10);
 // The time after which a silent peer gets a ping. If its host lives, it has the lease to answer: a
 // process that is stopped for less is not dropped.
@@ -112,13 +113,13 @@ absl::StatusOr<std::string> Advertised(const ServerOptions& options, int port) {
   return ToString(address);
 }
 
-// Server 0 connects to no other one.
 // Returns a time as gRPC's arguments have it.
 int ToMilliseconds(absl::Duration time) {
   return static_cast<int>(
       std::min<int64_t>(absl::ToInt64Milliseconds(time), std::numeric_limits<int>::max()));
 }
 
+// Server 0 connects to no other one.
 TlsSide SideOf(const ServerOptions& options) {
   return options.index == 0 ? TlsSide::kListens : TlsSide::kBoth;
 }
@@ -130,6 +131,11 @@ absl::Status Check(const ServerOptions& options) {
   if (options.servers > kMostServers) {
     return absl::InvalidArgumentError(
         absl::StrCat("servers is ", options.servers, ", must be at most ", kMostServers));
+  }
+  if (options.heartbeat_interval < absl::Milliseconds(kShortestHeartbeatMs)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("heartbeat_interval is ", absl::FormatDuration(options.heartbeat_interval),
+                     ", must be at least ", kShortestHeartbeatMs, "ms"));
   }
   if (options.index == 0 && !options.coordinator.empty()) {
     // Servers that are all started with the same flags name server 0 to itself.

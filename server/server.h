@@ -109,8 +109,6 @@ class Server {
   //                       control
   //   PermissionDenied    this process may not use the congestion control
   //   FailedPrecondition  another server uses the state directory
-  //   DataLoss            the file "server" in the state directory is damaged. (If the plan or
-  //                       a group's file is damaged, the server starts without them.)
   //   Unavailable         the address cannot be listened on, or the state directory cannot be
   //                       read or written
   //   ResourceExhausted   there is no space for the state, or it cannot be mapped

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <iterator>
 #include <map>
-#include <set>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,47 +16,48 @@
 namespace syncgrads::client {
 namespace {
 
-// The jobs in the answers of two queries. An answer of a hostile server may have a million.
-class JobIndex {
- public:
-  // The answers must outlive this object. `before` may be null.
-  JobIndex(const std::vector<Answer>& now, const std::vector<Answer>* before) {
-    Add(now);
-    if (before != nullptr) Add(*before);
-  }
+// A job in the answer of one server, and in the answer of the same server before: null if there is
+// none.
+struct JobOfServer {
+  const Answer* answer;
+  const v1::JobStatus* job;
+  const Answer* earlier_answer;
+  const v1::JobStatus* earlier;
+};
 
-  // `answer` is one of those given to the constructor. Returns null if it does not have the job.
-  const v1::JobStatus* Find(const Answer& answer, const JobView& job) const {
-    const auto it = jobs_.find({&answer, job.name, job.generation});
-    return it == jobs_.end() ? nullptr : it->second;
-  }
+// All jobs, by name and generation. An answer of a hostile server may have a million, of a million
+// workers each, so nothing is searched for in a list.
+using JobIndex = std::map<std::pair<absl::string_view, uint64_t>, std::vector<JobOfServer>>;
 
- private:
-  void Add(const std::vector<Answer>& answers) {
-    for (const Answer& answer : answers) {
-      if (!answer.reply.ok()) continue;
-      for (const v1::JobStatus& job : answer.reply->jobs()) {
-        jobs_.emplace(Key(&answer, job.job(), job.generation()), &job);
+// The answers must outlive the result. `before` may be null.
+JobIndex IndexOf(const std::vector<Answer>& now, const std::vector<Answer>* before) {
+  JobIndex jobs;
+  for (const Answer& answer : now) {
+    if (!answer.reply.ok()) continue;
+    const Answer* const earlier = FindAnswer(before, answer);
+    std::map<std::pair<absl::string_view, uint64_t>, const v1::JobStatus*> earlier_jobs;
+    if (earlier != nullptr && earlier->reply.ok()) {
+      for (const v1::JobStatus& job : earlier->reply->jobs()) {
+        earlier_jobs.emplace(std::pair(absl::string_view(job.job()), job.generation()), &job);
       }
     }
+    for (const v1::JobStatus& job : answer.reply->jobs()) {
+      const std::pair key(absl::string_view(job.job()), job.generation());
+      std::vector<JobOfServer>& of_servers = jobs[key];
+      // A server has a job once.
+      if (!of_servers.empty() && of_servers.back().answer == &answer) continue;
+      const auto before_now = earlier_jobs.find(key);
+      of_servers.push_back({&answer, &job, earlier,
+                            before_now == earlier_jobs.end() ? nullptr : before_now->second});
+    }
   }
-
-  using Key = std::tuple<const Answer*, absl::string_view, uint64_t>;
-  std::map<Key, const v1::JobStatus*> jobs_;
-};
+  return jobs;
+}
 
 const v1::GroupStatus* Find(const v1::JobStatus* job, uint32_t group) {
   if (job == nullptr) return nullptr;
   for (const v1::GroupStatus& one : job->groups()) {
     if (one.group() == group) return &one;
-  }
-  return nullptr;
-}
-
-const v1::ContributorStatus* FindMember(const v1::GroupStatus* group, uint32_t member) {
-  if (group == nullptr) return nullptr;
-  for (const v1::ContributorStatus& one : group->contributors()) {
-    if (one.member() == member) return &one;
   }
   return nullptr;
 }
@@ -67,19 +68,45 @@ uint64_t CountOf(const v1::Histogram& histogram) {
   return count;
 }
 
-// One server's sample of the training group: its status now and before. `before` may be null.
+// The contributors to a group on one server.
+class Contributors {
+ public:
+  // `group` must outlive this object. It may be null: there are none.
+  explicit Contributors(const v1::GroupStatus* group) {
+    if (group == nullptr) return;
+    for (const v1::ContributorStatus& one : group->contributors()) {
+      by_member_.emplace(one.member(), &one);
+      has_rounds_ = has_rounds_ || CountOf(one.arrival_lag()) > 0;
+    }
+  }
+
+  // Returns null if the member has not contributed.
+  const v1::ContributorStatus* Find(uint32_t member) const {
+    const auto it = by_member_.find(member);
+    return it == by_member_.end() ? nullptr : it->second;
+  }
+  // Whether all members share the rounds.
+  bool has_rounds() const { return has_rounds_; }
+
+ private:
+  std::map<uint32_t, const v1::ContributorStatus*> by_member_;
+  bool has_rounds_ = false;
+};
+
+// One server's sample of the training group: its status and contributors now, and those before.
 struct Sample {
-  const v1::GroupStatus* now;
-  const v1::GroupStatus* before;
+  const v1::GroupStatus* group;
+  Contributors now;
+  Contributors before;
 };
 
 // Returns the mean lag of a member on one server since the previous sample; nullopt if it has not
 // contributed since.
 std::optional<absl::Duration> MeanLag(const Sample& sample, uint32_t member) {
-  const v1::ContributorStatus* const now = FindMember(sample.now, member);
+  const v1::ContributorStatus* const now = sample.now.Find(member);
   if (now == nullptr) return std::nullopt;
   uint64_t count = CountOf(now->arrival_lag()), sum_us = now->arrival_lag().sum_us();
-  const v1::ContributorStatus* const before = FindMember(sample.before, member);
+  const v1::ContributorStatus* const before = sample.before.Find(member);
   // After a restart, a server counts from 0 again.
   if (before != nullptr && CountOf(before->arrival_lag()) <= count &&
       before->arrival_lag().sum_us() <= sum_us) {
@@ -91,25 +118,22 @@ std::optional<absl::Duration> MeanLag(const Sample& sample, uint32_t member) {
 }
 
 // With rounds that all members share, the open one waits for those that have not contributed.
-void AddWait(const v1::GroupStatus& group, WorkerView& worker) {
-  const auto& contributors = group.contributors();
-  const bool has_rounds =
-      std::any_of(contributors.begin(), contributors.end(),
-                  [](const v1::ContributorStatus& one) { return CountOf(one.arrival_lag()) > 0; });
-  if (!has_rounds || group.open_chunks() == 0 || worker.follows || worker.gone) return;
-  const v1::ContributorStatus* const own = FindMember(&group, worker.member);
-  if (!worker.rank.has_value() || (own != nullptr && own->round() >= group.open_round())) return;
+void AddWait(const v1::GroupStatus& group, const Contributors& contributors, WorkerView& worker) {
+  if (!contributors.has_rounds() || group.open_chunks() == 0) return;
+  if (!worker.rank.has_value() || worker.follows || worker.gone) return;
+  const v1::ContributorStatus* const own = contributors.Find(worker.member);
+  if (own != nullptr && own->round() >= group.open_round()) return;
   const auto waited = absl::Milliseconds(static_cast<int64_t>(group.oldest_open_ms()));
   worker.lag = std::max(worker.lag.value_or(waited), waited);
 }
 
 void AddSample(const Sample& sample, WorkerView& worker) {
-  const v1::ContributorStatus* const now = FindMember(sample.now, worker.member);
+  const v1::ContributorStatus* const now = sample.now.Find(worker.member);
   if (now != nullptr) worker.step = std::max(worker.step, now->round());
   if (const auto lag = MeanLag(sample, worker.member)) {
     worker.lag = std::max(worker.lag.value_or(*lag), *lag);
   }
-  AddWait(*sample.now, worker);
+  AddWait(*sample.group, sample.now, worker);
 }
 
 // The members, from the coordinator's answer if there is one, and otherwise from the epoch.
@@ -134,6 +158,10 @@ std::vector<WorkerView> WorkersOf(const v1::JobStatus& job, bool from_coordinato
   }
   return workers;
 }
+
+// The maximum number of collectives of a job in which waits are looked for. A worker is in one at a
+// time, or in a few that it has started together.
+constexpr size_t kMostCollectives = 64;
 
 // The client library begins the names of the groups that it makes with these.
 constexpr const char* kNotTraining[] = {"all_gather/", "all_reduce/", "all_reduce_with/",
@@ -161,8 +189,25 @@ struct Activity {
   friend auto operator<=>(const Activity&, const Activity&) = default;
 };
 
-JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const JobIndex& jobs,
-               const std::vector<Answer>& now, const std::vector<Answer>* before) {
+// The collectives in which the others may wait for a worker: those that have been open for longest.
+std::vector<const v1::GroupStatus*> OpenCollectives(const std::vector<JobOfServer>& servers) {
+  std::vector<const v1::GroupStatus*> open;
+  for (const JobOfServer& server : servers) {
+    for (const v1::GroupStatus& group : server.job->groups()) {
+      if (!IsTraining(group) && group.open_chunks() > 0) open.push_back(&group);
+    }
+  }
+  const auto most = open.begin() + static_cast<ptrdiff_t>(std::min(open.size(), kMostCollectives));
+  std::partial_sort(open.begin(), most, open.end(), [](const auto* a, const auto* b) {
+    return a->oldest_open_ms() > b->oldest_open_ms();
+  });
+  open.erase(most, open.end());
+  return open;
+}
+
+// `servers` are those that have the job. `has_before`: they were asked before.
+JobView ViewOf(const v1::JobStatus& job, bool from_coordinator,
+               const std::vector<JobOfServer>& servers, bool has_before) {
   JobView view;
   view.name = job.job();
   view.generation = job.generation();
@@ -170,10 +215,8 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const JobIndex& 
   if (from_coordinator) view.coordinator = job;
   view.workers = WorkersOf(job, from_coordinator);
   std::map<uint32_t, Activity> groups;
-  for (const Answer& answer : now) {
-    const v1::JobStatus* const here = jobs.Find(answer, view);
-    if (here == nullptr) continue;
-    for (const v1::GroupStatus& group : here->groups()) groups[group.group()].Add(group);
+  for (const JobOfServer& server : servers) {
+    for (const v1::GroupStatus& group : server.job->groups()) groups[group.group()].Add(group);
   }
   if (groups.empty()) return view;
   const auto most =
@@ -183,39 +226,33 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const JobIndex& 
   view.chunks = most->second.chunks;
   view.other_groups = groups.size() - 1;
   std::optional<uint64_t> open;
-  for (const Answer& answer : now) {
-    Sample sample{Find(jobs.Find(answer, view), id), nullptr};
-    if (sample.now == nullptr) continue;
-    view.group = sample.now->name();
-    if (sample.now->chunks() == 0) continue;
-    open = std::min(open.value_or(sample.now->open_round()), sample.now->open_round());
-    view.late_contributions = std::max(view.late_contributions, sample.now->late_contributions());
-    view.open_chunks += sample.now->open_chunks();
-    view.oldest_open = std::max(
-        view.oldest_open, absl::Milliseconds(static_cast<int64_t>(sample.now->oldest_open_ms())));
-    if (const Answer* const earlier = FindAnswer(before, answer)) {
-      sample.before = Find(jobs.Find(*earlier, view), id);
-      const double seconds = absl::ToDoubleSeconds(answer.at - earlier->at);
-      if (sample.before != nullptr && sample.before->open_round() <= sample.now->open_round()) {
-        const uint64_t steps = sample.now->open_round() - sample.before->open_round();
-        const double rate = static_cast<double>(steps) / std::max(seconds, 1e-9);
-        view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
-      }
-    }
-    if (before == nullptr) {
-      const double rate = sample.now->rounds_per_second();
+  for (const JobOfServer& server : servers) {
+    const v1::GroupStatus* const group = Find(server.job, id);
+    if (group == nullptr) continue;
+    view.group = group->name();
+    if (group->chunks() == 0) continue;
+    open = std::min(open.value_or(group->open_round()), group->open_round());
+    view.late_contributions = std::max(view.late_contributions, group->late_contributions());
+    view.open_chunks += group->open_chunks();
+    view.oldest_open = std::max(view.oldest_open,
+                                absl::Milliseconds(static_cast<int64_t>(group->oldest_open_ms())));
+    const v1::GroupStatus* const earlier = Find(server.earlier, id);
+    if (earlier != nullptr && earlier->open_round() <= group->open_round()) {
+      const double seconds = absl::ToDoubleSeconds(server.answer->at - server.earlier_answer->at);
+      const uint64_t steps = group->open_round() - earlier->open_round();
+      const double rate = static_cast<double>(steps) / std::max(seconds, 1e-9);
       view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
     }
+    if (!has_before) {
+      const double rate = group->rounds_per_second();
+      view.steps_per_second = std::min(view.steps_per_second.value_or(rate), rate);
+    }
+    const Sample sample{group, Contributors(group), Contributors(earlier)};
     for (WorkerView& worker : view.workers) AddSample(sample, worker);
   }
-  // The others may wait for a worker in a collective too.
-  for (const Answer& answer : now) {
-    const v1::JobStatus* const here = jobs.Find(answer, view);
-    if (here == nullptr) continue;
-    for (const v1::GroupStatus& group : here->groups()) {
-      if (IsTraining(group)) continue;
-      for (WorkerView& worker : view.workers) AddWait(group, worker);
-    }
+  for (const v1::GroupStatus* const group : OpenCollectives(servers)) {
+    const Contributors contributors(group);
+    for (WorkerView& worker : view.workers) AddWait(*group, contributors, worker);
   }
   view.open_round = open.value_or(0);
   return view;
@@ -224,17 +261,17 @@ JobView ViewOf(const v1::JobStatus& job, bool from_coordinator, const JobIndex& 
 }  // namespace
 
 std::vector<JobView> JobsOf(const std::vector<Answer>& now, const std::vector<Answer>* before) {
-  const JobIndex jobs(now, before);
-  std::set<std::pair<absl::string_view, uint64_t>> known;
+  const JobIndex jobs = IndexOf(now, before);
   std::vector<JobView> views;
   for (const Answer& answer : now) {
     if (!answer.reply.ok()) continue;
     const bool from_coordinator = answer.reply->server_index() == 0;
     for (const v1::JobStatus& job : answer.reply->jobs()) {
+      const std::vector<JobOfServer>& servers =
+          jobs.at({absl::string_view(job.job()), job.generation()});
       // The coordinator's answer comes first.
-      if (known.emplace(job.job(), job.generation()).second) {
-        views.push_back(ViewOf(job, from_coordinator, jobs, now, before));
-      }
+      if (servers.front().job != &job) continue;
+      views.push_back(ViewOf(job, from_coordinator, servers, before != nullptr));
     }
   }
   return views;

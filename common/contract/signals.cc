@@ -128,18 +128,26 @@ Welcome FromProto(const v1::Welcome& proto) {
   return welcome;
 }
 
+absl::Status Check(const v1::Welcome& welcome) {
+  if (welcome.servers().empty()) return absl::InvalidArgumentError("a welcome has no servers");
+  if (welcome.servers().size() > static_cast<int>(kMostServers)) {
+    return absl::InvalidArgumentError(absl::StrCat("a welcome has ", welcome.servers().size(),
+                                                   " servers; at most ", kMostServers,
+                                                   " are permitted"));
+  }
+  if (welcome.heartbeat_interval_ms() < kShortestHeartbeatMs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a welcome wants heartbeats every ", welcome.heartbeat_interval_ms(),
+                     " ms; at least ", kShortestHeartbeatMs, " ms are permitted"));
+  }
+  return absl::OkStatus();
+}
+
 // Returns nullopt if this protocol version does not have the kind.
 absl::StatusOr<std::optional<JobSignal::Kind>> KindOf(const v1::JobSignal& proto) {
   switch (proto.kind_case()) {
     case v1::JobSignal::kWelcome:
-      if (proto.welcome().servers().empty()) {
-        return absl::InvalidArgumentError("a welcome has no servers");
-      }
-      if (proto.welcome().servers().size() > static_cast<int>(kMostServers)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a welcome has ", proto.welcome().servers().size(), " servers; at most ",
-                         kMostServers, " are permitted"));
-      }
+      SYNCGRADS_RETURN_IF_ERROR(Check(proto.welcome()));
       return FromProto(proto.welcome());
     case v1::JobSignal::kEpoch:
       return EpochBegun{std::make_shared<const Epoch>(syncgrads::FromProto(proto.epoch()))};

@@ -48,8 +48,10 @@ constexpr size_t kMostWaiting = 64;
 // for probes does not wait for readers, because an answer to a probe fits the socket's buffer.
 constexpr absl::string_view kProbes[] = {"/livez", "/readyz"};
 constexpr size_t kMostProbes = 64;
-// The maximum number of connections to accept before those that have been accepted have a turn.
-constexpr int kAtOnce = 64;
+// The maximum number of connections to accept before those that have been accepted have a turn. No
+// connection makes room for others before it had one.
+constexpr int kAtOnce = 16;
+static_assert(kAtOnce <= kMostArrivingOfNetwork && kAtOnce <= kMostArriving);
 // How long no connection is accepted after an error, such as a lack of file descriptors.
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(50);
 // Each stream of events occupies a thread. One caller cannot have all of them.

@@ -98,7 +98,8 @@ void OpenConnections::ForgetLocked(ByDescriptor::iterator connection) const {
   connections_.erase(connection);
 }
 
-bool OpenConnections::ResetLocked(const std::string& endpoint) {
+bool OpenConnections::Reset(const std::string& endpoint) {
+  MutexLock lock(mutex_);
   const auto found = by_endpoint_.find(endpoint);
   if (found == by_endpoint_.end()) return false;
   Connection& connection = connections_.at(found->second);
@@ -116,10 +117,10 @@ OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
   uint32_t calls = 0;
   const uint32_t most = connections_.limits_.calls_per_connection;
   {
-    MutexLock lock(connections_.mutex_);
+    MutexLock lock(connections_.calls_mutex_);
     calls = ++connections_.calls_[endpoint_];
-    if (calls <= most || !connections_.ResetLocked(endpoint_)) return;
   }
+  if (calls <= most || !connections_.Reset(endpoint_)) return;
   const std::optional<uint64_t> resets = connections_.resets_.Pass("");
   if (!resets.has_value()) return;
   connections_.warn_(absl::StrCat("connections are cut (", *resets,
@@ -128,7 +129,7 @@ OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
 }
 
 OpenConnections::Call::~Call() {
-  MutexLock lock(connections_.mutex_);
+  MutexLock lock(connections_.calls_mutex_);
   const auto calls = connections_.calls_.find(endpoint_);
   if (--calls->second == 0) connections_.calls_.erase(calls);
 }

@@ -92,7 +92,7 @@ class OpenConnections {
   void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(ByDescriptor::iterator connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns false if there is none to reset.
-  bool ResetLocked(const std::string& endpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Reset(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const ConnectionLimits limits_;
   const Warn warn_;
@@ -106,8 +106,12 @@ class OpenConnections {
   // The descriptor numbers by endpoint.
   mutable std::unordered_map<std::string, int> by_endpoint_ ABSL_GUARDED_BY(mutex_);
   absl::Time looked_for_closed_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+
+  // A lock of its own, because a search for closed connections holds the other for many system
+  // calls, and calls begin and end on gRPC's threads.
+  Mutex calls_mutex_;
   // The number of open calls by endpoint, also of those whose connection has ended.
-  std::unordered_map<std::string, uint32_t> calls_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, uint32_t> calls_ ABSL_GUARDED_BY(calls_mutex_);
 };
 
 }  // namespace syncgrads

@@ -130,7 +130,6 @@ class Access {
   // PermissionDenied if the caller is another user, and only the own one is served.
   absl::Status CheckUser(const Caller& caller) const;
 
-  // Identifies the content of a file.
   std::shared_ptr<const Rules> rules() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads the file if it has changed.
   void Refresh() ABSL_LOCKS_EXCLUDED(reading_, mutex_);

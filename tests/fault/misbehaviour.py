@@ -16,14 +16,19 @@ import time
 MODULES = ["hellos", "connections", "registrations", "pushes", "local", "members", "guesses"]
 
 
-def run_rows(peers, only):
+def run_rows(peers, only, most_mib):
     failures = 0
     for name, attempt in peers.ROWS:
         if only and only not in name:
             continue
         begin = time.monotonic()
         peers.forget_peak()
+        before = peers.resident()
         reaction = attempted(peers, attempt)
+        took = (peers.peak() - before) >> 20
+        if took > most_mib and not isinstance(reaction, peers.Failure):
+            reaction = peers.Failure(f"the server took {took} MiB more, and {most_mib} are "
+                                     f"permitted; {reaction}")
         failed = isinstance(reaction, peers.Failure)
         failures += failed
         print(f"{'FAILED ' if failed else ''}{name}: {reaction} "
@@ -53,6 +58,8 @@ def main():
     parser.add_argument("--state", required=True, help="the server's state directory")
     parser.add_argument("--stubs", required=True, help="folder of proto/*_pb2*.py")
     parser.add_argument("--only", default="", help="only the rows whose name has this text")
+    parser.add_argument("--most_mib", type=int, default=512,
+                        help="the memory that the server may take for one row")
     options = parser.parse_args()
     # The links of Bazel's runfiles are not resolved.
     sys.path[:0] = [options.stubs, os.path.dirname(os.path.abspath(__file__))]
@@ -63,7 +70,7 @@ def main():
     if options.scenario == "rows":
         for module in MODULES:
             importlib.import_module(f"hostile.{module}")
-        failures = run_rows(peers, options.only)
+        failures = run_rows(peers, options.only, options.most_mib)
     else:
         limits = importlib.import_module("hostile.limits")
         reaction = attempted(peers, limits.SCENARIOS[options.scenario])

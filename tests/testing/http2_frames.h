@@ -31,17 +31,19 @@ inline std::string Http2Preface() {
   return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Http2Frame(kSettings, 0, 0, "");
 }
 
-// Begins a call of gRPC. The fields are as in RFC 7541, section 6.2.2 and appendix A.
+// Begins a call of gRPC. All calls of a connection have the same path. The first, stream 1, adds
+// the fields to the table that the peers share, and the others name its entries, so that they are
+// short (RFC 7541, sections 6.1 and 6.2.1 and appendix A).
 inline std::string Http2Call(uint32_t stream, const std::string& path) {
   constexpr char kHeaders = 1, kEndHeaders = 4;
   const auto text = [](const std::string& value) {
     return static_cast<char>(value.size()) + value;
   };
   const std::string post_over_http = "\x83\x86";
-  const std::string content_type("\x0f\x10");
-  return Http2Frame(kHeaders, kEndHeaders, stream,
-                    post_over_http + '\x04' + text(path) + '\x01' + text("server") + content_type +
-                        text("application/grpc") + '\0' + text("te") + text("trailers"));
+  const std::string first = "\x44" + text(path) + "\x41" + text("server") + "\x5f" +
+                            text("application/grpc") + "\x40" + text("te") + text("trailers");
+  const std::string later = "\xc1\xc0\xbf\xbe";
+  return Http2Frame(kHeaders, kEndHeaders, stream, post_over_http + (stream == 1 ? first : later));
 }
 
 inline std::string Http2Reset(uint32_t stream) {

@@ -13,25 +13,20 @@ namespace {
 // The timeout of leaving the job after an error.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
-// The most memory, in bytes, that a gather may take: its size is what the others say.
-constexpr size_t kMostGathered = size_t{1} << 30;
+}  // namespace
 
-// Returns whether the longest contribution may have so many bytes, of which the longest that any
-// worker says is `longest`.
-absl::Status CheckLongest(absl::string_view name, int64_t longest, size_t own, uint32_t workers) {
+absl::Status CheckGather(absl::string_view name, int64_t longest, size_t own, uint32_t workers) {
   if (longest < static_cast<int64_t>(own)) {
     return absl::DataLossError(absl::StrCat("\"", name, "\": the longest contribution has ",
                                             longest, " bytes, but this worker's has ", own));
   }
   if (static_cast<size_t>(longest) > kMostGathered / std::max(workers, 1u)) {
-    return absl::ResourceExhaustedError(
+    return absl::InvalidArgumentError(
         absl::StrCat("\"", name, "\": contributions of ", workers, " workers with up to ", longest,
                      " bytes have more than the ", kMostGathered, " that a gather may take"));
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<uint32_t> ClientTeam::AllReduce(absl::string_view name, absl::Span<double> values,
                                                Reduction reduction, bool contribute) {
@@ -61,7 +56,7 @@ absl::StatusOr<std::vector<std::string>> ClientTeam::Gather(absl::string_view na
   SYNCGRADS_RETURN_IF_ERROR(
       client_.AllReduce(absl::StrCat(name, "/length"), length, length, Reduction::kMax, timeout_)
           .status());
-  SYNCGRADS_RETURN_IF_ERROR(CheckLongest(name, longest, bytes.size(), world_size()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckGather(name, longest, bytes.size(), world_size()));
   const size_t words = 1 + (static_cast<size_t>(longest) + 7) / 8;
   std::vector<int64_t> sent(words, 0);
   sent[0] = static_cast<int64_t>(bytes.size());

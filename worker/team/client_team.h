@@ -14,6 +14,17 @@
 
 namespace syncgrads {
 
+// The most memory, in bytes, that a gather may take: its size is what the workers say.
+inline constexpr size_t kMostGathered = size_t{1} << 30;
+
+// Returns whether `workers` workers may gather contributions of up to `longest` bytes each, as one
+// of them says, where this worker has `own` bytes.
+//
+// Errors:
+//   DataLoss         `longest` is less than `own`
+//   InvalidArgument  together they have more than kMostGathered
+absl::Status CheckGather(absl::string_view name, int64_t longest, size_t own, uint32_t workers);
+
 // Implements the Team over the client library. Thread-compatible.
 class ClientTeam : public Team {
  public:

@@ -90,6 +90,36 @@ TEST_F(JobViewTest, AHundredThousandJobsAreShownOnceEach) {
   EXPECT_THAT(JobsOf(answers_, &answers_), SizeIs(1 + kJobs));
 }
 
+TEST_F(JobViewTest, AHundredThousandWorkersAreShownWithTheirStepsAndWaits) {
+  constexpr uint32_t kWorkers = 100'000;
+  v1::JobStatus& job = *answers_[0].reply->mutable_jobs(0);
+  job.clear_members();
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    v1::MemberStatus& status = *job.add_members();
+    status.set_member(10 + rank);
+    status.set_rank(rank);
+    v1::ContributorStatus& one = *Group(0, 1).add_contributors();
+    one.set_member(10 + rank);
+    one.set_round(7);
+    // All but the last one have contributed.
+    if (rank + 1 == kWorkers) continue;
+    v1::ContributorStatus& other = *Group(0, 2).add_contributors();
+    other.set_member(10 + rank);
+    other.set_round(3);
+    other.mutable_arrival_lag()->add_counts(1);
+  }
+  Group(0, 2).set_name("barrier/end");
+  Group(0, 2).set_open_round(3);
+  Group(0, 2).set_open_chunks(1);
+  Group(0, 2).set_oldest_open_ms(8000);
+  const std::vector<JobView> jobs = JobsOf(answers_, nullptr);
+  ASSERT_THAT(jobs, SizeIs(1));
+  ASSERT_THAT(jobs[0].workers, SizeIs(kWorkers));
+  EXPECT_EQ(jobs[0].workers.front().step, 7u);
+  EXPECT_EQ(jobs[0].workers.front().lag, std::nullopt);
+  EXPECT_EQ(jobs[0].workers.back().lag, absl::Seconds(8));
+}
+
 TEST_F(JobViewTest, TheTrainingGroupIsTheBusiestThatIsNoCollective) {
   Group(0, 1).set_open_round(7);
   Group(1, 1).set_open_round(6);

@@ -212,7 +212,7 @@ TEST(SignalsTest, AGroupThatCannotBeConvertedIsRefused) {
   ExpectError(FromProto(bad), kInvalid, {"update rule"});
 }
 
-TEST(SignalsTest, APlanThatCannotBeConvertedAndAWelcomeWithoutOrWithTooManyServersAreRefused) {
+TEST(SignalsTest, APlanThatCannotBeConvertedIsRefused) {
   const v1::JobSignal sent = ToProto(Generation{1}, Registered{11, Plan()});
   v1::JobSignal bad = sent;
   bad.mutable_registered()->mutable_plan()->mutable_spec()->clear_rule();
@@ -220,9 +220,18 @@ TEST(SignalsTest, APlanThatCannotBeConvertedAndAWelcomeWithoutOrWithTooManyServe
   bad = sent;
   bad.mutable_registered()->mutable_plan()->clear_chunks();
   ExpectError(FromProto(bad), kInvalid, {"\"model\"", "0"});
+}
+
+TEST(SignalsTest, AWelcomeWithBadServersOrHeartbeatsIsRefused) {
+  v1::JobSignal bad;
   bad.mutable_welcome()->set_name("ada");
   ExpectError(FromProto(bad), kInvalid, {"a welcome has no servers"});
   for (uint32_t i = 0; i < kMostServers; ++i) bad.mutable_welcome()->add_servers("a:1");
+  for (const uint32_t interval : {0u, kShortestHeartbeatMs - 1}) {
+    bad.mutable_welcome()->set_heartbeat_interval_ms(interval);
+    ExpectError(FromProto(bad), kInvalid, {absl::StrCat("every ", interval, " ms"), "10 ms"});
+  }
+  bad.mutable_welcome()->set_heartbeat_interval_ms(kShortestHeartbeatMs);
   EXPECT_TRUE(FromProto(bad).ok());
   bad.mutable_welcome()->add_servers("a:1");
   ExpectError(FromProto(bad), kInvalid, {"a welcome has 1001 servers", "1000"});

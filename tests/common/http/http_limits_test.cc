@@ -250,6 +250,17 @@ TEST_P(HttpLimitsTest, ConnectionsAreAcceptedAfterAnErrorOfAccept) {
   EXPECT_EQ(failing_accepts, 0);
 }
 
+TEST_P(HttpRequestLimitsTest, OfConnectionsThatWaitTogetherEachHasATurn) {
+  Start(kNoLimits);
+  // All of them arrive before one is accepted.
+  failing_accepts = 1;
+  std::list<Peer> together;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(together.emplace_back(port()).Send("GET /livez HTTP/1.1\r\n\r\n"));
+  }
+  for (Peer& peer : together) EXPECT_THAT(peer.ReadAll(), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_P(HttpRequestLimitsTest, ProbesAreAnsweredBesideSlowReadersThatOccupyAllThreads) {
   Start(kNoLimits);
   std::list<Peer> slow;

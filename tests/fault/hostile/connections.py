@@ -140,8 +140,10 @@ def _():
 
 
 def opened_and_reset(path, streams):
-    """Returns the frames that open each of the streams and reset it at once."""
-    return b"".join(RawConnection.headers(path, stream)
+    """Returns the frames that open each of the streams and reset it at once. The first streams of
+    the connection must come first."""
+    return b"".join((RawConnection.headers(path) if stream == 1
+                     else RawConnection.headers_again(stream))
                     + RawConnection.frame(RawConnection.RESET, 0, stream, struct.pack(">I", 8))
                     for stream in streams)
 

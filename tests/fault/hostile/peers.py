@@ -317,15 +317,20 @@ class RawConnection:
 
     @classmethod
     def headers(cls, path, stream=1, more=b""):
-        """The headers of a call of gRPC, with literal fields only."""
+        """The headers of a call of gRPC. Those of stream 1 add the fields to the table that the
+        peers share (RFC 7541)."""
         def text(value):
             assert len(value) < 127
             return bytes([len(value)]) + value.encode()
 
         return cls.frame(cls.HEADERS, 4, stream, (
-            b"\x83\x86" + b"\x04" + text(path) + b"\x01" + text(Options.coordinator)
-            + b"\x0f\x10" + text("application/grpc") + b"\x00" + text("te") + text("trailers")
-            + more))
+            b"\x83\x86" + b"\x44" + text(path) + b"\x41" + text(Options.coordinator)
+            + b"\x5f" + text("application/grpc") + b"\x40" + text("te") + text("trailers") + more))
+
+    @classmethod
+    def headers_again(cls, stream):
+        """The headers of the call of the stream before, in as few bytes as possible."""
+        return cls.frame(cls.HEADERS, 4, stream, b"\x83\x86\xc1\xc0\xbf\xbe")
 
     def send(self, *frames):
         self.socket.sendall(b"".join(frames))

@@ -96,6 +96,18 @@ TEST_F(ClientTeamTest, AnAllReduceGoesOnInTheBackground) {
   EXPECT_EQ(second, 3);
 }
 
+TEST(GatherTest, IsRefusedIfTheLengthCannotBeRightOrIsTooLarge) {
+  EXPECT_EQ(CheckGather("names", -1, 0, 2).code(), absl::StatusCode::kDataLoss);
+  const absl::Status shorter = CheckGather("names", 3, 4, 2);
+  EXPECT_EQ(shorter.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(shorter.message()),
+              AllOf(HasSubstr("names"), HasSubstr("3 bytes"), HasSubstr("has 4")));
+  SYNCGRADS_EXPECT_OK(CheckGather("names", 4, 4, 2));
+  constexpr int64_t kHalf = int64_t{kMostGathered / 2};
+  SYNCGRADS_EXPECT_OK(CheckGather("names", kHalf, 4, 2));
+  EXPECT_EQ(CheckGather("names", kHalf + 1, 4, 2).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ClientTeamTest, AMemberThatAnnouncesTooMuchEndsTheGatherOfTheOthers) {
   int64_t lie = int64_t{1} << 40;
   std::thread liar([this, &lie] {
@@ -104,7 +116,7 @@ TEST_F(ClientTeamTest, AMemberThatAnnouncesTooMuchEndsTheGatherOfTheOthers) {
   });
   const auto gathered = teams_[0]->Gather("names", "ada");
   liar.join();
-  EXPECT_EQ(gathered.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(gathered.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(gathered.status().message()),
               AllOf(HasSubstr("names"), HasSubstr("1099511627776")));
 }
