@@ -211,7 +211,7 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   Refresh();
   if (!has_rules_) SYNCGRADS_RETURN_IF_ERROR(CheckUser(caller));
   if (AllowsFor(caller, action, job)) {
-    Admitted(caller);
+    Admitted(caller, action);
     return absl::OkStatus();
   }
   if (!has_rules_) {
@@ -244,8 +244,10 @@ void Access::StreamBegan(const Caller& caller) {
   if (options_.strangers != nullptr) options_.strangers->Begin(caller.connection);
 }
 
-void Access::Admitted(const Caller& caller) {
-  if (options_.strangers != nullptr) options_.strangers->Admit(caller.connection);
+void Access::Admitted(const Caller& caller, Action action) {
+  if (options_.strangers == nullptr) return;
+  const bool only_asks = (RolesFor(action) & Bit(Role::kViewer)) != 0;
+  options_.strangers->Admit(caller.connection, /*may_send_much=*/!only_asks);
 }
 
 bool Access::Allows(const Caller& caller, Action action, absl::string_view job) const {

@@ -110,8 +110,8 @@ class Access {
 
   // A stream of a caller has begun, for which Check was not called yet.
   void StreamBegan(const Caller& caller);
-  // A caller was admitted without Check.
-  void Admitted(const Caller& caller);
+  // A caller was admitted to `action` without Check.
+  void Admitted(const Caller& caller, Action action);
 
   // Whether Check would succeed. Neither logs nor counts.
   bool Allows(const Caller& caller, Action action, absl::string_view job) const;

@@ -48,21 +48,19 @@ absl::Status Failed(const std::string& path, const char* step) {
                                                               : absl::UnavailableError(why);
 }
 
-absl::StatusOr<std::string> ReadAll(const std::string& path, int file) {
-  struct stat status;
-  if (fstat(file, &status) != 0) return Failed(path, "stat");
-  std::string bytes(static_cast<size_t>(status.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t length =
-        pread(file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return Failed(path, "read");
-    if (length == 0) break;
-    done += static_cast<size_t>(length);
-  }
-  bytes.resize(done);
-  return bytes;
+// Appends the next bytes of the file to `bytes`, which has all that are before them. Returns false
+// at the end of the file.
+absl::StatusOr<bool> ReadMore(const std::string& path, int file, std::string& bytes) {
+  constexpr size_t kPiece = 1 << 20;
+  const size_t before = bytes.size();
+  bytes.resize(before + kPiece);
+  ssize_t length = -1;
+  do {
+    length = pread(file, bytes.data() + before, kPiece, static_cast<off_t>(before));
+  } while (length < 0 && errno == EINTR);
+  if (length < 0) return Failed(path, "read");
+  bytes.resize(before + static_cast<size_t>(length));
+  return length > 0;
 }
 
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags) {
@@ -72,10 +70,10 @@ absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags) {
   return Failed(path, "open");
 }
 
-// Appends the records in `bytes` to `records`. Returns the offset at which the last one ends.
-absl::StatusOr<size_t> Parse(const std::string& path, const std::string& bytes,
-                             std::vector<std::string>& records) {
-  size_t at = 0;
+// Appends the complete records in `bytes`, from the offset `at` on, to `records`, and sets `at` to
+// the end of the last one.
+absl::Status Parse(const std::string& path, const std::string& bytes, size_t& at,
+                   std::vector<std::string>& records) {
   while (bytes.size() - at >= sizeof(Head)) {
     Head head;
     std::memcpy(&head, bytes.data() + at, sizeof(head));
@@ -92,11 +90,24 @@ absl::StatusOr<size_t> Parse(const std::string& path, const std::string& bytes,
     records.push_back(std::move(record));
     at += sizeof(head) + head.length;
   }
+  return absl::OkStatus();
+}
+
+// Reads the file into `bytes`, and the complete records in it into `records`. Returns the offset at
+// which the last one ends. A damaged file is not read further: its size may be absurd.
+absl::StatusOr<size_t> ReadRecords(const std::string& path, int file, std::string& bytes,
+                                   std::vector<std::string>& records) {
+  size_t end = 0;
+  while (true) {
+    SYNCGRADS_ASSIGN_OR_RETURN(const bool more, ReadMore(path, file, bytes));
+    if (!more) break;
+    SYNCGRADS_RETURN_IF_ERROR(Parse(path, bytes, end, records));
+  }
   if (records.empty()) {
     return absl::DataLossError(
         absl::StrCat(path, " of ", bytes.size(), " bytes has no complete record"));
   }
-  return at;
+  return end;
 }
 
 std::string CopyPath(const std::string& path) { return path + ".copy"; }
@@ -170,8 +181,8 @@ struct RecordLog::Found {
 absl::StatusOr<RecordLog::Found> RecordLog::Find(const std::string& path) {
   Found found;
   SYNCGRADS_ASSIGN_OR_RETURN(found.file, OpenFile(path, O_RDWR | O_APPEND));
-  SYNCGRADS_ASSIGN_OR_RETURN(found.bytes, ReadAll(path, found.file.get()));
-  SYNCGRADS_ASSIGN_OR_RETURN(const size_t end, Parse(path, found.bytes, found.records));
+  SYNCGRADS_ASSIGN_OR_RETURN(const size_t end,
+                             ReadRecords(path, found.file.get(), found.bytes, found.records));
   if (end < found.bytes.size() && ftruncate(found.file.get(), static_cast<off_t>(end)) != 0) {
     return Failed(path, "cut");
   }
@@ -232,9 +243,9 @@ absl::StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const std::string& pa
 
 absl::StatusOr<std::vector<std::string>> RecordLog::Read(const std::string& path) {
   SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, O_RDONLY));
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, file.get()));
+  std::string bytes;
   std::vector<std::string> records;
-  SYNCGRADS_RETURN_IF_ERROR(Parse(path, bytes, records).status());
+  SYNCGRADS_RETURN_IF_ERROR(ReadRecords(path, file.get(), bytes, records).status());
   return records;
 }
 

@@ -119,7 +119,7 @@ class DataServer::Service : public grpc::Service {
     if (!has_first) return absl::InvalidArgumentError("the first request must be open");
     SYNCGRADS_ASSIGN_OR_RETURN(const std::string token, FindShownToken(message));
     SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, token, peer));
-    strangers_.Admit(connection);
+    strangers_.Admit(connection, /*may_send_much=*/true);
     // Only calls that may read the rows count: others cannot use up the limit.
     const uint64_t calls = ++calls_;
     ++activity_;

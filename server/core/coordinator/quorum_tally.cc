@@ -1,11 +1,20 @@
 #include "server/core/coordinator/quorum_tally.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace syncgrads::server {
+namespace {
+
+// A member waits for the result of a step before it contributes to the next one. More than one step
+// ahead is possible while decisions are on their way to the servers.
+constexpr uint64_t kMostAhead = 1024;
+
+}  // namespace
 
 void QuorumTally::Arrived(ServerIndex server, Round round, MemberId member) {
-  if (round < next_ || !servers_.contains(server)) return;
+  if (round < next_ || ToNumber(round) - ToNumber(next_) > kMostAhead) return;
+  if (!servers_.contains(server)) return;
   arrived_[round][member].insert(server);
 }
 

@@ -28,7 +28,7 @@ class QuorumTally {
       : quorum_(quorum), servers_(std::move(servers)) {}
 
   // The member's contribution to this round is complete on this server. Ignored for a step that
-  // is decided.
+  // is decided, and for one that no member can have reached.
   void Arrived(ServerIndex server, Round round, MemberId member);
 
   // The next step to decide.

@@ -33,7 +33,9 @@ void RoundDecisions::Restore(const PlanChange& change) {
 
 void RoundDecisions::Arrived(ServerIndex server, const Arrival& arrival) {
   const auto tally = quorums_.find(arrival.group);
-  if (tally != quorums_.end()) tally->second.Arrived(server, arrival.round, arrival.member);
+  // A server that lies may name members without end.
+  if (tally == quorums_.end() || plan_.roster().Find(arrival.member) == nullptr) return;
+  tally->second.Arrived(server, arrival.round, arrival.member);
 }
 
 void RoundDecisions::DecideQuorums(absl::Time now) {
@@ -57,7 +59,7 @@ bool RoundDecisions::DecideQuorum(GroupId group, QuorumTally& tally, absl::Time 
   if (epoch == nullptr) {
     if (roster.newest_epoch() == nullptr) return false;
     // The round belongs to an epoch that the roster no longer has; its rounds have all closed.
-    tally.Decided(tally.next());
+    tally.Decided(roster.LastRoundBeforeNextEpoch(group, tally.next()));
     return true;
   }
   std::vector<MemberId> with_data;
@@ -71,9 +73,10 @@ bool RoundDecisions::DecideQuorum(GroupId group, QuorumTally& tally, absl::Time 
   }
   if (with_data.empty() && epoch->number != roster.newest_epoch()->number &&
       !IsPlanted(PlantedBug::kRoundLeftUndecided)) {
-    // No member has data for the round. It closes without a decision, with the skips of the
-    // members that follow until the newest epoch's rounds.
-    tally.Decided(tally.next());
+    // No member has data for the round, and so none for the later rounds of its epoch. They close
+    // without a decision, with the skips of the members that follow until the newest epoch's
+    // rounds.
+    tally.Decided(roster.LastRoundBeforeNextEpoch(group, tally.next()));
     return true;
   }
   std::optional<std::vector<MemberId>> set = tally.Decide(with_data, newcomers, now);

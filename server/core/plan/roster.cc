@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/planted_bug.h"
@@ -107,6 +108,15 @@ const Roster::Entry* Roster::Find(MemberId id) const {
 std::string Roster::NameOf(MemberId id) const {
   const Entry* entry = Find(id);
   return entry == nullptr ? absl::StrCat("member ", ToNumber(id)) : entry->member.name;
+}
+
+Round Roster::LastRoundBeforeNextEpoch(GroupId group, Round round) const {
+  std::optional<Round> next;
+  for (const Epoch& epoch : epochs_) {
+    const std::optional<Round> first = FindRound(epoch.first_rounds, group);
+    if (first.has_value() && *first > round) next = std::min(next.value_or(*first), *first);
+  }
+  return next.has_value() ? Previous(*next) : round;
 }
 
 const Epoch* Roster::EpochOf(GroupId group, Round round) const {

@@ -103,6 +103,9 @@ class Roster {
   // The epoch that the round belongs to; null before the first epoch, and if the round's epoch
   // was removed.
   const Epoch* EpochOf(GroupId group, Round round) const;
+  // The last round of `group` before the next epoch that begins after `round`; `round` itself if
+  // there is no such epoch.
+  Round LastRoundBeforeNextEpoch(GroupId group, Round round) const;
   // The number of the oldest epoch that was not removed; 0 before the first epoch.
   uint64_t oldest_epoch() const { return epochs_.empty() ? 0 : epochs_.front().number; }
   // Null before the first epoch.

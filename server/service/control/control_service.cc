@@ -183,7 +183,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending(ToGrpc(refused));
     }
     // Also a member whose token was replaced since, and which has shown its secret.
-    access_.Admitted(caller_);
+    access_.Admitted(caller_, Action::kJoin);
     member_ = *std::move(member);
     members_.Opened();
   }
@@ -206,6 +206,17 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
   bool begins_as_registration_ = false;  // the message that is handled
   std::optional<Coordinator::MemberKey> member_;
 };
+
+// Workers connect to a server at its address.
+absl::Status CheckIdentity(const ServerIdentity& server) {
+  if (server.incarnation == Incarnation{}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("server ", ToNumber(server.index), " has incarnation 0"));
+  }
+  return ParseHostPort(absl::StrCat("the address of server ", ToNumber(server.index)),
+                       server.address)
+      .status();
+}
 
 // One server's Follow stream. Owned as DuplexStream describes. `server_` is used only by OnMessage
 // and OnOver, of which one call runs at a time. Some rounds wait for its messages, so gRPC's
@@ -256,6 +267,8 @@ class FollowStream : public SignalStream<v1::ServerSignal, v1::PlanSignal>, publ
     if (absl::StartsWith(identity.address, ":")) {
       identity.address = HostOfPeer(peer_) + identity.address;
     }
+    const absl::Status usable = CheckIdentity(identity);
+    if (!usable.ok()) return FinishAfterSending(ToGrpc(usable));
     const absl::Status attached = coordinator_.AttachServer(
         identity, std::static_pointer_cast<FollowStream>(shared_from_this()));
     if (!attached.ok()) return FinishAfterSending(ToGrpc(attached));

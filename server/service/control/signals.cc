@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
 #include "common/contract/signals.h"
+#include "common/names.h"
 #include "common/signals/protocol.h"
 #include "common/status_macros.h"
 
@@ -245,6 +246,16 @@ v1::ServerSignal ToProto(const GroupPrepared& prepared) {
   return out;
 }
 
+namespace {
+
+// An error of another server, whose text goes to workers and into the log.
+absl::Status ErrorOfServer(const v1::Error& proto) {
+  const absl::Status error = syncgrads::FromProto(proto);
+  return {error.code(), Printable(error.message())};
+}
+
+}  // namespace
+
 GroupPrepared FromProto(const v1::GroupPrepared& proto) {
   return {proto.job(),
           Generation{proto.generation()},
@@ -252,7 +263,7 @@ GroupPrepared FromProto(const v1::GroupPrepared& proto) {
           proto.made(),
           proto.wanted(),
           proto.done(),
-          proto.has_error() ? syncgrads::FromProto(proto.error()) : absl::OkStatus()};
+          proto.has_error() ? ErrorOfServer(proto.error()) : absl::OkStatus()};
 }
 
 v1::ServerSignal ToProto(const StoreFailure& failure) {
@@ -265,7 +276,7 @@ v1::ServerSignal ToProto(const StoreFailure& failure) {
 }
 
 StoreFailure FromProto(const v1::StoreFailure& proto) {
-  return {proto.job(), Generation{proto.generation()}, syncgrads::FromProto(proto.error())};
+  return {proto.job(), Generation{proto.generation()}, ErrorOfServer(proto.error())};
 }
 
 namespace {

@@ -164,8 +164,9 @@ def _():
     return f"{sent} were taken, and another call is answered"
 
 
-@row("streams that are opened and reset without a pause, on three connections for 3 s")
-def _():
+def flood_with_resets(begin, path, first_stream):
+    """For 3 s, opens and resets streams on three connections, without a pause, and connects again
+    whenever one is closed. `begin` is called with each new connection."""
     deadline = time.monotonic() + 3
     resets = []
 
@@ -174,9 +175,9 @@ def _():
             connection = RawConnection()
             try:
                 connection.send(RawConnection.PREFACE, RawConnection.frame(RawConnection.SETTINGS))
-                for first in range(1, 1 << 20, 1000):
-                    connection.send(opened_and_reset("/syncgrads.v1.Data/Exchange",
-                                                     range(first, first + 1000, 2)))
+                begin(connection)
+                for first in range(first_stream, 1 << 20, 1000):
+                    connection.send(opened_and_reset(path, range(first, first + 1000, 2)))
             except OSError:
                 resets.append(connection)
 
@@ -189,6 +190,25 @@ def _():
     if not resets:
         raise Failure("no connection was closed")
     return f"{len(resets)} connections were closed, and another call is answered"
+
+
+@row("streams that are opened and reset without a pause, on three connections for 3 s")
+def _():
+    return flood_with_resets(lambda connection: None, "/syncgrads.v1.Data/Exchange", 1)
+
+
+@row("the same from a peer that has been admitted, as a viewer is")
+def _():
+    def ask(connection):
+        connection.send(RawConnection.headers("/syncgrads.v1.Admin/ReadClock"),
+                        RawConnection.frame(RawConnection.DATA, 1, 1, bytes(5)))
+        while True:
+            frame = connection.read()
+            if frame is None:
+                raise OSError("closed")
+            if frame[0] == RawConnection.DATA:
+                return
+    return flood_with_resets(ask, "/syncgrads.v1.Admin/ReadClock", 3)
 
 
 @row("6,000 calls without a message, of a peer that never acknowledges the limit of streams")

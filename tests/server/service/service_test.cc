@@ -6,6 +6,7 @@
 #include <grpcpp/impl/rpc_method.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -381,22 +382,35 @@ TEST(FollowServiceTest, RefusesServersThatCannotBelong) {
   options.server_token = "servers";
   Cluster cluster(2, options);
   const auto stub = v1::Control::NewStub(ChannelTo(cluster.coordinator()));
-  const auto refused = [&](uint32_t version, uint32_t index, const std::string& token,
+  v1::ServerHello usual;
+  usual.set_protocol_version(2);
+  usual.set_index(1);
+  usual.set_token("servers");
+  usual.set_incarnation(5);
+  usual.set_address("10.0.0.1:7000");
+  const auto refused = [&](const std::function<void(v1::ServerHello&)>& change,
                            grpc::StatusCode code, std::initializer_list<std::string> parts) {
     Stream<v1::ServerSignal, v1::PlanSignal> stream(
         [&stub](grpc::ClientContext* context) { return stub->Follow(context); });
     v1::ServerSignal signal;
-    signal.mutable_hello()->set_protocol_version(version);
-    signal.mutable_hello()->set_index(index);
-    signal.mutable_hello()->set_token(token);
-    signal.mutable_hello()->set_incarnation(5);
+    *signal.mutable_hello() = usual;
+    change(*signal.mutable_hello());
     stream.Write(signal);
     ExpectStatus(stream.Finish(), code, parts);
   };
-  refused(9, 1, "servers", grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 2"});
-  refused(2, 1, "guess", grpc::StatusCode::PERMISSION_DENIED, {"token"});
-  refused(2, 2, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 2", "2 servers"});
-  refused(2, 0, "servers", grpc::StatusCode::INVALID_ARGUMENT, {"index 0"});
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  refused([](v1::ServerHello& hello) { hello.set_protocol_version(9); },
+          grpc::StatusCode::FAILED_PRECONDITION, {"version 9", "uses 2"});
+  refused([](v1::ServerHello& hello) { hello.set_token("guess"); },
+          grpc::StatusCode::PERMISSION_DENIED, {"token"});
+  refused([](v1::ServerHello& hello) { hello.set_index(2); }, kInvalid, {"index 2", "2 servers"});
+  refused([](v1::ServerHello& hello) { hello.set_index(0); }, kInvalid, {"index 0"});
+  refused([](v1::ServerHello& hello) { hello.set_incarnation(0); }, kInvalid,
+          {"server 1", "incarnation 0"});
+  for (const char* address : {"", "unix:/etc/passwd", "10.0.0.1", "a\nb:7000"}) {
+    refused([&](v1::ServerHello& hello) { hello.set_address(address); }, kInvalid,
+            {"the address of server 1"});
+  }
 }
 
 TEST(TwoServersServiceTest, EachServerTakesItsOwnChunksAndRefusesTheOthers) {

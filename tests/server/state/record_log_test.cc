@@ -113,6 +113,12 @@ TEST_F(RecordLogTest, EveryFlippedBitIsDamage) {
   }
 }
 
+TEST_F(RecordLogTest, AFileThatIsLargerThanMemoryIsReadUpToTheDamage) {
+  ASSERT_THAT(RecordLog::Create(path_, "start"), IsOk());
+  std::filesystem::resize_file(path_, uintmax_t{1} << 42);  // with a hole
+  ExpectError(Records().status(), absl::StatusCode::kDataLoss, {path_, "record 1", "head"});
+}
+
 TEST_F(RecordLogTest, ARecordThatIsMissingInTheMiddleIsDamage) {
   size_t first = 0, second = 0;
   {

@@ -136,6 +136,26 @@ TEST_F(CoordinatorQuorumTest, ARoundThatNobodyHasDataForDoesNotKeepLaterOnesOpen
   EXPECT_THAT(Sent<QuorumSet>()[0].members, ElementsAre(members_[2].key->member));
 }
 
+// The other server lies about the round that it has reached. Nobody has data for those before it.
+TEST_F(CoordinatorQuorumTest, RoundsWithoutEndAreNotDecidedOneByOne) {
+  Start(2, {.least = 1}, /*max_workers=*/3);
+  for (const Joined& member : members_) coordinator_.Ready(*member.key, 2, GroupId{0});
+  other_->Apply(coordinator_);
+  Hello hello = NewHello("w2", 2);
+  hello.max_workers = 3;
+  const Joined newcomer = Join(hello);
+  ASSERT_THAT(Sent<EpochProposed>(), SizeIs(1));
+  const Round far{uint64_t{1} << 62};
+  coordinator_.OpenRounds(ServerIndex{1}, other_->waiting.back().sequence, {{GroupId{0}, far}});
+  ASSERT_THAT(Sent<Epoch>(), SizeIs(1));
+  EXPECT_EQ(FindRound(Sent<Epoch>()[0].first_rounds, GroupId{0}), far);
+  for (uint32_t member : {0, 1}) {
+    coordinator_.End(*members_[member].key, 3, GroupId{0}, Round{0}, true);
+  }
+  coordinator_.Tick();
+  EXPECT_THAT(Sent<QuorumSet>(), IsEmpty());
+}
+
 TEST_F(CoordinatorQuorumTest, NoEpochBeginsWithAStepThatIsDecided) {
   Start(2, {.least = 1}, /*max_workers=*/3);
   // Two more groups are registered; all chunks of the second one are on the other server.

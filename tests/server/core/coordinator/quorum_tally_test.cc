@@ -50,6 +50,16 @@ TEST_F(QuorumTallyTest, AContributionCountsWhenItIsCompleteOnEveryServer) {
   EXPECT_THAT(Decide(tally), Optional(ElementsAre(a)));
 }
 
+TEST_F(QuorumTallyTest, AStepThatNobodyCanHaveReachedIsIgnored) {
+  QuorumTally tally = Tally(1);
+  Everywhere(tally, 1 + 1024, {a});
+  Everywhere(tally, 2 + 1024, {a});
+  tally.Decided(Round{1024});
+  EXPECT_THAT(Decide(tally), Optional(ElementsAre(a)));
+  tally.Decided(Round{1 + 1024});
+  EXPECT_EQ(Decide(tally), std::nullopt);
+}
+
 TEST_F(QuorumTallyTest, WhoComesWithinTheGraceIsTakenAsWell) {
   QuorumTally tally = Tally(2, absl::Seconds(1));
   Everywhere(tally, 1, {a, b});

@@ -47,6 +47,20 @@ TEST(RosterTest, TheEpochIsAFunctionOfTheRound) {
   EXPECT_EQ(roster.EpochOf(kOther, Round{0})->number, 2u);
 }
 
+TEST(RosterTest, TheRoundBeforeTheNextEpochIsTheLastOfThisOne) {
+  Roster roster;
+  roster.Add(EpochOfSize(3));
+  EXPECT_EQ(roster.LastRoundBeforeNextEpoch(kGroup, Round{2}), Round{2});
+  roster.Add(WithoutMember(1, 7));
+  Epoch third = WithoutMember(1, 9);
+  third.number = 3;
+  roster.Add(third);
+  EXPECT_EQ(roster.LastRoundBeforeNextEpoch(kGroup, Round{2}), Round{6});
+  EXPECT_EQ(roster.LastRoundBeforeNextEpoch(kGroup, Round{7}), Round{8});
+  EXPECT_EQ(roster.LastRoundBeforeNextEpoch(kGroup, Round{9}), Round{9});
+  EXPECT_EQ(roster.LastRoundBeforeNextEpoch(kOther, Round{2}), Round{2});
+}
+
 TEST(RosterTest, AMemberThatEndedHasDataUpToItsLastRound) {
   Roster roster;
   roster.Add(EpochOfSize(2));
