@@ -344,6 +344,11 @@ void Coordinator::Reduced(ServerIndex server, const std::vector<ReducedChunk>& c
 
 void Coordinator::Tick() {
   MutexLock lock(mutex_);
+  const std::string behind_before = log_.behind();
+  log_.Watch(clock_.Now());
+  if (log_.behind() != behind_before && !log_.behind().empty()) {
+    journal_.Warn(absl::StrCat("changes of the plan wait for server ", log_.behind()));
+  }
   for (auto& [name, job] : jobs_.all()) {
     if (job->closed()) continue;
     job->DropLost();

@@ -85,16 +85,19 @@ std::string JobEpochs::WaitingFor() const {
 }
 
 void JobEpochs::FindReason() {
+  const std::string& behind = dependencies_.log.behind();
   std::string text;
   if (!has_begun()) {
     text = WaitingFor();
+  } else if (!behind.empty()) {
+    text = absl::StrCat("changes of the plan wait for server ", behind);
   } else if (!proposal_.has_value()) {
     const std::string why_not = WhyNoNewcomers();
     if (!why_not.empty()) text = absl::StrCat(job_.Quoted(), " is running: ", why_not);
   } else if (proposal_->answered_by_all()) {
     text = WhatIsMissing(Next().size());
   }
-  const bool newcomers_only = has_begun() && !proposal_.has_value();
+  const bool newcomers_only = has_begun() && behind.empty() && !proposal_.has_value();
   if (text == reason_.text && newcomers_only == reason_.newcomers_only) return;
   reason_ = {std::move(text), newcomers_only, reason_.number + 1};
 }

@@ -7,6 +7,12 @@
 #include "absl/strings/str_join.h"
 
 namespace syncgrads::server {
+namespace {
+
+// How long a server may apply nothing before it is named.
+constexpr absl::Duration kBehind = absl::Seconds(5);
+
+}  // namespace
 
 PlanLog::PlanLog(uint32_t servers, std::string own_address, uint64_t plan)
     : plan_(plan), servers_(servers) {
@@ -182,6 +188,26 @@ std::string PlanLog::Absent() const {
                          : absl::StrCat(index, " (", servers_[index].address, ")"));
   }
   return absl::StrJoin(absent, ", ");
+}
+
+void PlanLog::Watch(absl::Time now) {
+  std::vector<std::string> behind;
+  for (size_t index = 0; index < servers_.size(); ++index) {
+    Server& server = servers_[index];
+    const bool is_behind = server.incarnation != Incarnation{} && server.applied < newest_;
+    if (!is_behind) {
+      server.behind_since = absl::InfiniteFuture();
+    } else if (server.applied != server.watched) {
+      server.behind_since = now;
+    } else {
+      server.behind_since = std::min(server.behind_since, now);
+    }
+    server.watched = server.applied;
+    if (now - server.behind_since < kBehind) continue;
+    behind.push_back(absl::StrCat(index, " at ", server.address,
+                                  server.link == nullptr ? ", which is not connected" : ""));
+  }
+  behind_ = absl::StrJoin(behind, ", and ");
 }
 
 std::vector<std::string> PlanLog::addresses() const {

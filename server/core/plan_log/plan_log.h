@@ -112,6 +112,11 @@ class PlanLog {
   bool IsConnected(ServerIndex index) const { return servers_[ToNumber(index)].link != nullptr; }
   // The servers that are not connected, for messages; empty if all are.
   std::string Absent() const;
+  // Notes which servers apply the changes. Must be called again and again.
+  void Watch(absl::Time now);
+  // Which servers have applied nothing for a while although there were changes, for messages; empty
+  // if none. According to the newest Watch.
+  const std::string& behind() const { return behind_; }
   // The address of each server, by index; empty if not known.
   std::vector<std::string> addresses() const;
   // Replaces the address of server 0.
@@ -126,6 +131,9 @@ class PlanLog {
     // The number of the newest change that it has applied.
     uint64_t applied = 0;
     std::optional<uint64_t> available;  // bytes
+    // Since when it has applied no more than `watched`, although there are more changes.
+    absl::Time behind_since = absl::InfiniteFuture();
+    uint64_t watched = 0;
     // Null while it is not connected.
     std::shared_ptr<ServerLink> link;
   };
@@ -138,6 +146,7 @@ class PlanLog {
   uint64_t plan_;
   std::vector<Server> servers_;
   std::deque<PlanChange> changes_;  // not yet applied by all servers
+  std::string behind_;
   // The number of the newest change.
   uint64_t newest_ = 0;
   uint64_t newest_key_ = 0;

@@ -45,6 +45,32 @@ TEST_F(TwoServersTest, BeginsWhenTheOtherServerIsThereToo) {
   EXPECT_EQ(server->jobs.Find("iris")->epoch()->number, 1u);
 }
 
+TEST_F(TwoServersTest, AServerThatAppliesNothingIsNamed) {
+  const std::shared_ptr<FakeServer> server = Attach(11);
+  const Joined a = Join("a", 1);
+  const auto tick = [this](absl::Duration later) {
+    clock_.Advance(later);
+    coordinator_.Tick();
+  };
+  tick(absl::ZeroDuration());
+  tick(absl::Seconds(4));
+  EXPECT_EQ(a.link->Count<Waiting>(), 0u);
+  tick(absl::Seconds(1));
+  EXPECT_EQ(a.link->Last<Waiting>().reason,
+            "changes of the plan wait for server 1 at 10.0.0.1:7000");
+  coordinator_.DetachServer(ServerIndex{1}, server.get());
+  tick(absl::Seconds(1));
+  EXPECT_THAT(a.link->Last<Waiting>().reason, HasSubstr("10.0.0.1:7000, which is not connected"));
+  const size_t before = a.link->Count<Waiting>();
+  server->waiting.clear();
+  ASSERT_THAT(coordinator_.AttachServer(server->identity, server), IsOk());
+  server->Apply(coordinator_);
+  tick(absl::Seconds(1));
+  tick(absl::Seconds(10));
+  EXPECT_EQ(a.link->Count<Waiting>(), before);
+  EXPECT_EQ(a.link->Count<Epoch>(), 1u);
+}
+
 TEST_F(TwoServersTest, DropsNoWorkerThatWaitsForTheOtherServer) {
   // A worker sends no heartbeats before it has been admitted.
   const Joined a = Join("a", 1);
