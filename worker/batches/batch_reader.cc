@@ -146,6 +146,7 @@ absl::StatusOr<RowBatch> BatchReader<T>::TakeRows(uint64_t batch, int64_t& rows,
     damaged->Add(reason.message());
   }
   rows = static_cast<int64_t>(begun.rows.size() - taken.left_out.size());
+  if (damaged != nullptr) damaged->AddRead(static_cast<uint64_t>(rows));
   if (taken.has_targets) {
     targets = std::move(taken.targets);
     return taken;

@@ -92,17 +92,21 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 // neither the job nor the source has one. Errors: those of LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
-// Collects the errors of images that could not be read. Not thread-safe.
+// Collects the errors of images that could not be read, and counts the rows that were read. Not
+// thread-safe.
 class DamagedImages {
  public:
   // `message` names the image.
   void Add(absl::string_view message);
+  void AddRead(uint64_t rows) { read_ += rows; }
 
+  uint64_t read() const { return read_; }
   uint64_t count() const { return count_; }
   // The first distinct messages, at most 20.
   const std::set<std::string>& messages() const { return messages_; }
 
  private:
+  uint64_t read_ = 0;
   uint64_t count_ = 0;
   std::set<std::string> messages_;
 };

@@ -1,14 +1,29 @@
 #include "worker/data_service/data_client.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/names.h"
 #include "common/status_macros.h"
+#include "proto/served_data.pb.h"
+#include "worker/batches/data_set.h"
 #include "worker/data_service/row_stream.h"
 
 namespace syncgrads {
 namespace {
+
+// The largest side of an image, and its largest number of channels, as in a job file.
+constexpr int64_t kMostOfImage = 1 << 14;
+// The largest row. Its numbers in F32 are a batch of 256 MiB, the largest that is served.
+constexpr int64_t kMostNumbers = int64_t{1} << 26;
+// The rows of a worker. Their targets are a message of 512 MiB, the largest that is received.
+constexpr uint64_t kMostRows = uint64_t{1} << 26;
+// The shards of a job, and the names of features that all shards of a worker have together.
+constexpr uint64_t kMostShards = uint64_t{1} << 20;
+constexpr uint64_t kMostNames = uint64_t{1} << 24;
 
 v1::OpenServedData::Targets ToProto(TargetKind kind) {
   switch (kind) {
@@ -50,7 +65,7 @@ class StreamedRows : public RowSource {
     batch.features = std::move(*rows.mutable_features());
     batch.left_out.assign(rows.left_out().begin(), rows.left_out().end());
     for (const std::string& reason : rows.reasons()) {
-      batch.reasons.push_back(absl::DataLossError(reason));
+      batch.reasons.push_back(absl::DataLossError(Printable(reason)));
     }
     return batch;
   }
@@ -63,7 +78,85 @@ class StreamedRows : public RowSource {
   const std::unique_ptr<RowStream> stream_;
 };
 
-absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequest& request,
+// "2x3x4": channels, height and width, whatever kind of rows they are.
+std::string SidesOf(const Shape& shape) {
+  return absl::StrCat(shape.channels, "x", shape.height, "x", shape.width);
+}
+
+// Returns the shape of a row. It is that of the job file if that has one.
+absl::StatusOr<Shape> ShapeOf(const v1::OpenedServedData& opened, const v1::ImageSpec& image) {
+  const Shape shape = {opened.channels(), opened.height(), opened.width(), opened.is_image()};
+  const int64_t features = opened.features_size();
+  const bool is_given = image.channels() > 0;
+  if (is_given || !shape.is_image) {
+    const Shape needed = is_given ? Shape::Image(image.channels(), image.height(), image.width())
+                                  : Shape::Flat(features);
+    if (shape != needed) {
+      return absl::DataLossError(absl::StrCat(
+          "a row is ", shape.is_image ? "an image" : "a list", " of ", SidesOf(shape),
+          " numbers, must be ", needed.is_image ? "an image" : "a list", " of ", SidesOf(needed)));
+    }
+  }
+  const int64_t most = shape.is_image ? kMostOfImage : kMostNumbers;
+  for (const int64_t side : {shape.channels, shape.height, shape.width}) {
+    if (side >= 1 && side <= most) continue;
+    return absl::DataLossError(absl::StrCat("a row has ", SidesOf(shape),
+                                            " numbers, each factor must be from 1 to ", most));
+  }
+  // The sides are small enough that the product does not overflow.
+  if (shape.size() > kMostNumbers) {
+    return absl::DataLossError(
+        absl::StrCat("a row has ", SidesOf(shape), " numbers, must have at most ", kMostNumbers));
+  }
+  if (features > 0 && shape.size() != features) {
+    return absl::DataLossError(
+        absl::StrCat("a row has ", SidesOf(shape), " numbers, but ", features, " features"));
+  }
+  return shape;
+}
+
+// Checks that the shards are those that `request` selects, and that they are not too large.
+absl::Status CheckShards(const v1::OpenedServedData& opened, const v1::DataSpec& spec,
+                         const ServedDataRequest& request) {
+  const uint64_t total = opened.total_shards();
+  if (spec.shards() > 0 && total != spec.shards()) {
+    return absl::DataLossError(
+        absl::StrCat("the job has ", total, " shards, must have ", spec.shards()));
+  }
+  if (total < 1 || total > kMostShards) {
+    return absl::DataLossError(
+        absl::StrCat("the job has ", total, " shards, must have from 1 to ", kMostShards));
+  }
+  const uint64_t first = request.owners > 0 ? 0 : request.rank;
+  const uint64_t step = request.owners > 0 ? 1 : request.world_size;
+  const uint64_t own = total > first ? (total - first + step - 1) / step : 0;
+  const auto shards = static_cast<uint64_t>(opened.shards_size());
+  if (shards < 1 || shards != own) {
+    return absl::DataLossError(absl::StrCat("this worker received ", shards, " of ", total,
+                                            " shards, must be ", std::max<uint64_t>(own, 1)));
+  }
+  const auto features = static_cast<uint64_t>(opened.features_size());
+  if (shards * features > kMostNames) {
+    return absl::DataLossError(absl::StrCat(shards, " shards have ", features,
+                                            " features each, must be at most ", kMostNames,
+                                            " together"));
+  }
+  uint64_t rows = 0;
+  for (uint64_t i = 0; i < shards; ++i) {
+    const v1::ServedShard& shard = opened.shards(static_cast<int>(i));
+    if (shard.number() != first + i * step) {
+      return absl::DataLossError(absl::StrCat("shard ", i, " of this worker has number ",
+                                              shard.number(), ", must be ", first + i * step));
+    }
+    rows += std::min(shard.rows(), kMostRows + 1);
+  }
+  if (rows <= kMostRows) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("this worker has ", rows, " rows, must have at most ", kMostRows));
+}
+
+absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const v1::DataSpec& spec,
+                              const ServedDataRequest& request,
                               const std::vector<std::string>& features) {
   const auto wrong = [&](absl::string_view what, int count) {
     return absl::DataLossError(absl::StrCat("shard ", shard.number(), " of ", shard.rows(),
@@ -80,15 +173,17 @@ absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequ
     table.classes.push_back({one.name(), one.place()});
   }
   const bool has_targets = request.target_kind != TargetKind::kNone;
-  // The division comes first: the product could overflow.
-  const bool fits = has_targets ? table.targets_per_row > 0 &&
-                                      table.targets.size() / table.targets_per_row == table.rows &&
-                                      table.targets.size() % table.targets_per_row == 0
-                                : table.targets.empty();
-  if (!fits) {
+  const size_t targets_per_row = TargetsPerRow(spec);
+  if (has_targets && table.targets_per_row != targets_per_row) {
+    return absl::DataLossError(absl::StrCat("shard ", shard.number(), " has ",
+                                            table.targets_per_row, " targets per row, must be ",
+                                            targets_per_row));
+  }
+  if (table.targets.size() != (has_targets ? table.rows * targets_per_row : 0)) {
     return wrong("targets", shard.targets_size());
   }
-  if (!table.weights.empty() && table.weights.size() != table.rows) {
+  const bool needs_weights = has_targets && !spec.weight_column().empty();
+  if ((needs_weights || !table.weights.empty()) && table.weights.size() != table.rows) {
     return wrong("weights", shard.weights_size());
   }
   for (const double target : table.targets) {
@@ -100,6 +195,21 @@ absl::StatusOr<Table> TableOf(const v1::ServedShard& shard, const ServedDataRequ
   return table;
 }
 
+// Checks all that the rows of a job depend on. Errors: DataLoss.
+absl::StatusOr<ServedData> DataOf(const v1::OpenedServedData& opened, const v1::DataSpec& spec,
+                                  const ServedDataRequest& request) {
+  ServedData data;
+  SYNCGRADS_ASSIGN_OR_RETURN(data.shape, ShapeOf(opened, spec.image()));
+  SYNCGRADS_RETURN_IF_ERROR(CheckShards(opened, spec, request));
+  data.features.assign(opened.features().begin(), opened.features().end());
+  data.data.total_shards = opened.total_shards();
+  for (const v1::ServedShard& shard : opened.shards()) {
+    SYNCGRADS_ASSIGN_OR_RETURN(Table table, TableOf(shard, spec, request, data.features));
+    data.data.shards.push_back({shard.number(), std::move(table)});
+  }
+  return data;
+}
+
 class DataHosts : public DataHost {
  public:
   DataHosts(const v1::JobFile& job, std::string token, absl::Duration timeout,
@@ -108,8 +218,8 @@ class DataHosts : public DataHost {
 
   absl::StatusOr<ServedData> Open(const ServedDataRequest& request) const override {
     const auto& hosts = job_.data().served_from();
-    auto stream = std::make_unique<RowStream>(hosts[static_cast<int>(request.rank % hosts.size())],
-                                              timeout_, security_);
+    const std::string& host = hosts[static_cast<int>(request.rank % hosts.size())];
+    auto stream = std::make_unique<RowStream>(host, timeout_, security_);
     v1::OpenServedData open;
     open.set_token(token_);
     open.set_job(job_.name());
@@ -123,16 +233,11 @@ class DataHosts : public DataHost {
     open.set_dtype(job_.dtype());
     open.set_seed(job_.seed());
     SYNCGRADS_ASSIGN_OR_RETURN(const v1::OpenedServedData opened, stream->Open(open));
-    ServedData data;
-    data.features.assign(opened.features().begin(), opened.features().end());
-    data.data.total_shards = opened.total_shards();
-    for (const v1::ServedShard& shard : opened.shards()) {
-      SYNCGRADS_ASSIGN_OR_RETURN(Table table, TableOf(shard, request, data.features));
-      data.data.shards.push_back({shard.number(), std::move(table)});
+    absl::StatusOr<ServedData> data = DataOf(opened, job_.data(), request);
+    if (!data.ok()) {
+      return absl::DataLossError(absl::StrCat("data server ", host, ": ", data.status().message()));
     }
-    if (data.data.shards.empty()) return absl::DataLossError("the data server sent no shard");
-    data.shape = {opened.channels(), opened.height(), opened.width(), opened.is_image()};
-    data.rows = std::make_shared<StreamedRows>(std::move(stream));
+    data->rows = std::make_shared<StreamedRows>(std::move(stream));
     return data;
   }
 

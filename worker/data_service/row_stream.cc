@@ -1,11 +1,16 @@
 #include "worker/data_service/row_stream.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <cstddef>
 #include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/names.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/parse_message.h"
 
 namespace syncgrads {
 namespace {
@@ -15,10 +20,16 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // What a server of gRPC answers while all its threads are busy.
 constexpr char kNoThread[] = "Server Threadpool Exhausted";
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address,
-                                       const ChannelSecurity& security) {
+// The maximum number of parts of a received message (ParseMessage): 1,000 classes of each of 4,096
+// shards, and as many names of features. Parsed, they take about as much memory as its bytes may.
+constexpr size_t kMostReplyParts = size_t{1} << 22;
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ChannelSecurity& security,
+                                       int most_reply_bytes) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxReceiveMessageSize(most_reply_bytes);
+  // A small compressed message may become a very large one. Without decompression it is malformed.
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // With keepalive, a lost host is detected before a batch's timeout.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
@@ -29,7 +40,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
 
 }  // namespace
 
-class RowStream::Call : public ClientStream<v1::ServedDataReply, v1::ServedDataRequest> {
+class RowStream::Call : public ClientStream<grpc::ByteBuffer, v1::ServedDataRequest> {
  public:
   explicit Call(RowStream& owner) : owner_(owner) {
     // The call waits for a server that is not listening yet.
@@ -37,40 +48,42 @@ class RowStream::Call : public ClientStream<v1::ServedDataReply, v1::ServedDataR
   }
 
   void Start(v1::ServedDataRequest open) {
-    owner_.stub_->async()->Serve(&context(), this);
+    owner_.stub_.PrepareBidiStreamingCall(&context(), "/syncgrads.v1.ServedData/Serve",
+                                          grpc::StubOptions(), this);
     std::deque<v1::ServedDataRequest> first;
     first.push_back(std::move(open));
     Begin(std::move(first));
   }
 
  private:
-  void OnMessage(v1::ServedDataReply& reply) override {
-    if (!owner_.OnReply(reply)) Cancel();
-    reply.Clear();
+  void OnMessage(grpc::ByteBuffer& message) override {
+    if (!owner_.OnReply(message)) Cancel();
+    message.Clear();
   }
   void OnOver(const grpc::Status& status) override { owner_.OnOver(status); }
 
   RowStream& owner_;
 };
 
-RowStream::RowStream(std::string address, absl::Duration timeout, const ChannelSecurity& security)
+RowStream::RowStream(std::string address, absl::Duration timeout, const ChannelSecurity& security,
+                     int most_reply_bytes)
     : address_(std::move(address)),
       timeout_(timeout),
-      channel_(Connect(address_, security)),
-      stub_(v1::ServedData::NewStub(channel_)) {}
+      channel_(Connect(address_, security, most_reply_bytes)),
+      stub_(channel_) {}
 
 RowStream::~RowStream() {
   if (call_ == nullptr) return;
   bool graceful = false;
   {
     MutexLock lock(mutex_);
-    graceful = !done_.has_value() && !refused_ && opened_.has_value() && answered_ == asked_;
+    graceful = !done_.has_value() && refusal_.ok() && opened_.has_value() && answered_ == asked_;
   }
   if (graceful) {
     call_->FinishSending();
     const absl::Time deadline = MonotonicNow() + kEndTimeout;
     MutexLock lock(mutex_);
-    while (!ended_ && !refused_ && !done_.has_value() && changed_.WaitUntil(mutex_, deadline)) {
+    while (!ended_ && refusal_.ok() && !done_.has_value() && changed_.WaitUntil(mutex_, deadline)) {
     }
   }
   // The call ends soon after this. The reaper waits for its end, and for other references to it.
@@ -89,7 +102,7 @@ absl::StatusOr<v1::OpenedServedData> RowStream::Open(const v1::OpenServedData& r
     if (!changed_.WaitUntil(mutex_, deadline)) return TimedOut("reported its rows");
   }
   if (!opened_.has_value()) return Failure();
-  return *opened_;
+  return std::move(*opened_);
 }
 
 absl::StatusOr<uint64_t> RowStream::Ask(v1::AskForRows ask) {
@@ -135,12 +148,15 @@ bool RowStream::Keep(v1::ServedDataReply& reply) {
   return ended_;
 }
 
-bool RowStream::OnReply(v1::ServedDataReply& reply) {
+bool RowStream::OnReply(grpc::ByteBuffer& message) {
+  v1::ServedDataReply reply;
+  const absl::Status parsed = ParseMessage(message, kMostReplyParts, reply);
   MutexLock lock(mutex_);
-  // After an unexpected message, nothing more is accepted from the server.
-  if (!refused_) refused_ = !Keep(reply);
+  // After a message that is refused, nothing more is accepted from the server.
+  if (refusal_.ok() && !parsed.ok()) refusal_ = absl::DataLossError(parsed.message());
+  if (refusal_.ok() && !Keep(reply)) refusal_ = absl::DataLossError("a message out of order");
   changed_.NotifyAll();
-  return !refused_;
+  return refusal_.ok();
 }
 
 void RowStream::OnOver(const grpc::Status& status) {
@@ -151,6 +167,7 @@ void RowStream::OnOver(const grpc::Status& status) {
 
 absl::Status RowStream::Failure() const {
   const std::string who = absl::StrCat("data server ", address_, ": ");
+  if (!refusal_.ok()) return absl::Status(refusal_.code(), who + std::string(refusal_.message()));
   if (done_->ok()) return absl::UnavailableError(who + "the stream has ended too early");
   if (done_->error_code() == grpc::StatusCode::CANCELLED) {
     return absl::UnavailableError(who + "the connection is lost");
@@ -158,8 +175,9 @@ absl::Status RowStream::Failure() const {
   if (done_->error_message() == kNoThread) {
     return absl::UnavailableError(who + "all its threads are busy");
   }
+  // gRPC limits the length of the message.
   return absl::Status(static_cast<absl::StatusCode>(done_->error_code()),
-                      who + done_->error_message());
+                      who + Printable(done_->error_message(), done_->error_message().size()));
 }
 
 absl::Status RowStream::TimedOut(absl::string_view awaited) const {

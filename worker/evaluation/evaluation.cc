@@ -92,7 +92,7 @@ std::vector<RowId> RowsToEvaluate(const DataSet& data, uint32_t validation_every
 
 std::string ToString(const Evaluation& evaluation) {
   std::string text = absl::StrFormat("loss %.6g", evaluation.loss);
-  if (evaluation.correct.has_value()) {
+  if (evaluation.correct.has_value() && evaluation.rows > 0) {
     const double accuracy =
         static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.rows);
     absl::StrAppendFormat(&text, ", accuracy %.4f (%d of %d rows)", accuracy, *evaluation.correct,

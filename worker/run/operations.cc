@@ -96,6 +96,20 @@ absl::Status EvaluateTrained(const v1::JobFile& job, Trainer& trainer, const Dat
   return absl::OkStatus();
 }
 
+// Returns an error if this worker read no row because all were left out, and no worker evaluated
+// any.
+absl::Status CheckAnyWasRead(const TrainingResult& result) {
+  const DamagedImages& damaged = result.damaged;
+  if (damaged.count() == 0 || damaged.read() > 0 || result.trained_on.rows > 0) {
+    return absl::OkStatus();
+  }
+  for (const auto& evaluation : {result.held_out, result.validation}) {
+    if (evaluation.has_value() && evaluation->rows > 0) return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("none of the rows could be read, in ", damaged.count(),
+                                          " attempts; an error is: ", *damaged.messages().begin()));
+}
+
 // Images of ImageNet are seldom trained on as they are, and a job file for training and validation
 // has their mean and deviation twice.
 void NoteScale(const v1::DataSpec& data, absl::string_view field,
@@ -129,6 +143,8 @@ absl::StatusOr<TrainingResult> Train(const Job& job, const DataSet& data, Team& 
   result.damaged = trainer->damaged();
   result.skipped = trainer->skipped();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, trainer->replica().Compare(team));
+  // After all collectives: other workers may have read rows.
+  SYNCGRADS_RETURN_IF_ERROR(CheckAnyWasRead(result));
   return result;
 }
 

@@ -62,6 +62,41 @@ TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
   EXPECT_EQ(evaluated->all->correct, *trained.held_out->correct + *trained.trained_on.correct);
 }
 
+TEST(RunTest, TrainingOnImagesOfWhichNoneCanBeReadIsAnError) {
+  const TemporaryDirectory directory;
+  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
+  std::string images = "ImageId,PredictionString\n";
+  for (const char* image : {"a_1", "a_2", "a_3", "a_4"}) {
+    absl::StrAppend(&images, image, ",n00000001 1 2 3 4\n");
+    directory.Write(absl::StrCat("ILSVRC/Data/CLS-LOC/train/n00000001/", image, ".JPEG"),
+                    "no image");
+  }
+  directory.Write("LOC_train_solution.csv", images);
+  for (const bool validates : {false, true}) {
+    auto job = ParseJobFile(absl::StrCat(R"(
+        name: "damaged"
+        data { imagenet { path: ")",
+                                         directory.path(), R"(" smallest_side: 8 size: 8 }
+               shards: 1 validation_every: 2 }
+        model { layers { flatten {} } layers { dense { outputs: 1 } } }
+        loss { sigmoid_cross_entropy {} }
+        optimizer { sgd {} }
+        batch_size: 2
+        epochs: 2 )",
+                                         validates ? "validation { every_epochs: 1 }" : ""),
+                            "damaged.job");
+    SYNCGRADS_ASSERT_OK(job);
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      NoProgress progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      ExpectError(RunTraining(*job, team, options, ""), absl::StatusCode::kDataLoss,
+                  {"none of the rows could be read", "a_1.JPEG"});
+    });
+  }
+}
+
 TEST(RunTest, TheRowsThatWereHeldOutAreEvaluatedWhateverTheSeedAndHoweverManyWorkersThereAre) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/iris.safetensors";
