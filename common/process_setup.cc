@@ -1,6 +1,7 @@
 #include "common/process_setup.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 #include <limits>
@@ -15,6 +16,7 @@ void SetUpProcess() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 void RaiseDescriptorLimit() {

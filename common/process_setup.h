@@ -14,6 +14,8 @@ namespace syncgrads {
 //     each new message takes page faults for its buffer again.
 //   - Abseil's deadlock detection is turned off. gRPC takes Abseil's locks for every message. The
 //     detection is on by default if Abseil was compiled with assertions, as in Debian.
+//   - SIGXFSZ is ignored. By default, a file that would be longer than the limit (ulimit -f) ends
+//     the process; now the call fails with EFBIG.
 void SetUpProcess();
 
 // Raises the limit of open file descriptors to the hard limit. For servers: many systems have a

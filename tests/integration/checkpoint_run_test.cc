@@ -2,6 +2,7 @@
 // to stop, at a time interval, at the end, and on a full disk.
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -243,6 +244,19 @@ TEST_F(CheckpointRunTest, OneIsWrittenEverySoManySeconds) {
   const Cluster cluster(1);
   Start(cluster, job);
   AwaitStatus(cluster, "checkpoints: ([2-9]|[0-9]{2,}) written");
+  KillAll();
+}
+
+TEST_F(CheckpointRunTest, IfItsFilesAreLongerThanTheLimitTrainingContinues) {
+  const std::string job = WriteJob(
+      kEndless, [](v1::JobFile& file) { file.mutable_checkpoint()->set_every_steps(200); });
+  const Cluster cluster(1);
+  Start(cluster, job);
+  for (const auto& worker : workers_) {
+    const rlimit limit = {64, 64};
+    ASSERT_EQ(prlimit(worker->pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
+  AwaitStatus(cluster, "([2-9]|[0-9]{2,}) failed, the last: .*File too large");
   KillAll();
 }
 

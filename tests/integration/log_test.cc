@@ -1,4 +1,5 @@
-// Tests of the log that ps-server writes to stderr: if nobody reads it, no job is disturbed.
+// Tests of output that nobody reads. The log that ps-server writes to stderr disturbs no job; a
+// worker that waits for its reader ends after a signal.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/cluster.h"
+#include "tests/testing/wait_until.h"
 
 namespace syncgrads::testing {
 namespace {
@@ -94,6 +96,27 @@ TEST_F(LogTest, AJobTrainsWhileNobodyReadsIt) {
   EXPECT_THAT(log, Not(HasSubstr("is dropped:"))) << "a worker";
   server_->Kill(SIGTERM);
   EXPECT_EQ(WaitFor(*server_), ExitCode(0));
+}
+
+TEST_F(LogTest, AWorkerWhoseOutputNobodyReadsEndsAfterASignal) {
+  const std::string address = Address();
+  const auto worker =
+      Process::Start({.program = "/bin/sh",
+                      .args = {"-c", "exec worker/ps-worker \"$@\" >\"$0\"", fifo_,
+                               absl::StrCat("--job=", WriteLongJob("endless", 100'000'000)),
+                               absl::StrCat("--server=", address), "--rank=0", "--world_size=1",
+                               "--stop_grace=1s"}});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  // After this collective, which is its first call after it has joined, the worker prints its first
+  // line.
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto status = RunProgram(
+        {.program = "client/psctl/psctl", .args = {"status", absl::StrCat("--server=", address)}},
+        kLongEnough);
+    return status.ok() && absl::StrContains(status->output, "/hosts/");
+  }));
+  (*worker)->Kill(SIGTERM);
+  EXPECT_EQ(WaitFor(**worker), ExitCode(143)) << (*worker)->output();
 }
 
 TEST_F(LogTest, TheServerEndsWhileNobodyReadsIt) {

@@ -2,6 +2,7 @@
 // beside its own.
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <vector>
@@ -94,6 +95,24 @@ TEST(ServerTest, RefusesAnotherProtocolVersionAndNamesBoth) {
   const Finished refusal = Probe({"version", cluster.coordinator(), "7"});
   EXPECT_THAT(refusal.output, HasSubstr("FAILED_PRECONDITION"));
   EXPECT_THAT(refusal.output, HasSubstr("uses protocol version 7, this server uses 2"));
+  TrainOn(cluster, WriteLongJob("afterwards", 10), 1);
+}
+
+TEST(ServerTest, RefusesAGroupThatIsLargerThanAFileMayBeAndItsOtherJobsContinue) {
+  Cluster cluster(1);
+  const auto worker = cluster.StartWorker(WriteLongJob("other", 4000), 0, 1, {"--log_every=20"});
+  ASSERT_TRUE(worker->WaitForLine("/4000", kLongEnough).ok()) << worker->output();
+  const rlimit limit = {8 << 20, 8 << 20};
+  ASSERT_EQ(prlimit(cluster.server(0).pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  const auto large =
+      RunProgram({.program = "tests/fault/visitor",
+                  .args = {absl::StrCat("--server=", cluster.coordinator()), "--bytes=67108864"}},
+                 kLongEnough);
+  ASSERT_TRUE(large.ok()) << large.status();
+  // The visitor's exit code for RESOURCE_EXHAUSTED.
+  EXPECT_EQ(large->exit, ExitCode(10)) << large->output;
+  EXPECT_THAT(large->output, HasSubstr("File too large"));
+  EXPECT_EQ(WaitFor(*worker), ExitCode(0)) << worker->output();
   TrainOn(cluster, WriteLongJob("afterwards", 10), 1);
 }
 

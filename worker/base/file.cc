@@ -29,6 +29,9 @@ absl::Status SystemError(absl::string_view what, absl::string_view path, int err
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
       return absl::ResourceExhaustedError(message);
     case EISDIR:
       return absl::InvalidArgumentError(message);
@@ -47,6 +50,24 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
     bytes.remove_prefix(written);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, size_t max_bytes) {
+  std::string contents;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return SystemError("cannot read", path, errno);
+    }
+    if (count == 0) return contents;
+    if (contents.size() + count > max_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is longer than the maximum of ", max_bytes, " bytes"));
+    }
+    contents.append(buffer, count);
+  }
 }
 
 }  // namespace
@@ -111,21 +132,19 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError("cannot open", path, errno);
   const absl::Cleanup closer = [fd] { close(fd); };
-  std::string contents;
-  char buffer[1 << 16];
-  while (true) {
-    const ssize_t count = read(fd, buffer, sizeof(buffer));
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      return SystemError("cannot read", path, errno);
-    }
-    if (count == 0) return contents;
-    if (contents.size() + count > max_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " is longer than the maximum of ", max_bytes, " bytes"));
-    }
-    contents.append(buffer, count);
+  return ReadAll(fd, path, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open", path, errno);
+  const absl::Cleanup closer = [fd] { close(fd); };
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError("cannot read", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }
+  return ReadAll(fd, path, max_bytes);
 }
 
 absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t size) {

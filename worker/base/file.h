@@ -26,11 +26,17 @@ bool IsDirectory(const std::string& path);
 // Reads a whole file.
 //
 // Errors:
-//   NotFound          there is no such file
-//   PermissionDenied  reading it is not permitted
-//   InvalidArgument   it is a directory, or longer than `max_bytes`
-//   Internal          any other error of the system, with its message
+//   NotFound           there is no such file
+//   PermissionDenied   reading it is not permitted
+//   InvalidArgument    it is a directory, or longer than `max_bytes`
+//   ResourceExhausted  there is no file descriptor, or no memory
+//   Internal           any other error of the system, with its message
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+
+// Reads a whole file as ReadFile does, but only a regular file, and never waits: a pipe, for
+// example, would wait for its writer. Errors: those of ReadFile, and InvalidArgument if it is not a
+// regular file.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes);
 
 // Reads the `size` bytes of a file from `offset` on; fewer if it ends before. Errors: those of
 // ReadFile.

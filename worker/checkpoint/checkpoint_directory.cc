@@ -45,7 +45,20 @@ std::string ManifestOf(const std::string& checkpoint) {
   return absl::StrCat(checkpoint, "/", kManifest);
 }
 
-bool IsComplete(const std::string& checkpoint) { return fs::exists(ManifestOf(checkpoint)); }
+// Returns true also if the system does not permit to find out, so that ReadNewest reports the fault
+// and RemoveUnfinished removes nothing.
+bool IsComplete(const std::string& checkpoint) {
+  std::error_code error;
+  return fs::symlink_status(ManifestOf(checkpoint), error).type() != fs::file_type::not_found;
+}
+
+// Reads a file of a checkpoint. Errors: ResourceExhausted if there is no descriptor or memory for
+// it now; otherwise DataLoss, whatever the reason: an earlier checkpoint can be used instead.
+absl::StatusOr<std::string> ReadPart(const std::string& path, size_t max_bytes) {
+  absl::StatusOr<std::string> contents = ReadRegularFile(path, max_bytes);
+  if (contents.ok() || absl::IsResourceExhausted(contents.status())) return contents;
+  return absl::DataLossError(contents.status().message());
+}
 
 // "step-000000000120" -> 120.
 std::optional<uint64_t> StepOf(absl::string_view name) {
@@ -130,23 +143,23 @@ class WriterLock {
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.path = path;
-  SYNCGRADS_ASSIGN_OR_RETURN(const std::string json, ReadFile(ManifestOf(path), kMaxManifestBytes));
+  SYNCGRADS_ASSIGN_OR_RETURN(const std::string json, ReadPart(ManifestOf(path), kMaxManifestBytes));
   SYNCGRADS_ASSIGN_OR_RETURN(checkpoint.manifest, ParseManifest(json, ManifestOf(path)));
   for (const ManifestFile& file : checkpoint.manifest.files) {
     const std::string file_path = absl::StrCat(path, "/", file.name);
-    absl::StatusOr<std::string> contents = ReadFile(file_path, std::numeric_limits<size_t>::max());
-    if (!contents.ok()) return absl::DataLossError(contents.status().message());
-    if (contents->size() != file.bytes) {
-      return absl::DataLossError(absl::StrCat(file_path, " has ", contents->size(),
+    SYNCGRADS_ASSIGN_OR_RETURN(std::string contents,
+                               ReadPart(file_path, std::numeric_limits<size_t>::max()));
+    if (contents.size() != file.bytes) {
+      return absl::DataLossError(absl::StrCat(file_path, " has ", contents.size(),
                                               " bytes, but its manifest records ", file.bytes));
     }
-    const uint64_t checksum = ChecksumOf({*contents});
+    const uint64_t checksum = ChecksumOf({contents});
     if (checksum != file.checksum) {
       return absl::DataLossError(
           absl::StrCat(file_path, " has checksum ", absl::Hex(checksum, absl::kZeroPad16),
                        ", but its manifest records ", absl::Hex(file.checksum, absl::kZeroPad16)));
     }
-    checkpoint.files[file.name] = *std::move(contents);
+    checkpoint.files[file.name] = std::move(contents);
   }
   return checkpoint;
 }
@@ -199,7 +212,7 @@ absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
   for (const uint64_t step : steps) {
     if (!options_.keep_best) break;
     const std::string path = ManifestOf(PathOf(step));
-    const absl::StatusOr<std::string> json = ReadFile(path, kMaxManifestBytes);
+    const absl::StatusOr<std::string> json = ReadPart(path, kMaxManifestBytes);
     const absl::StatusOr<Manifest> manifest =
         json.ok() ? ParseManifest(*json, path) : json.status();
     // Ignores a damaged manifest; ReadNewest reports it.
@@ -210,12 +223,11 @@ absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
   }
   SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "latest", PathOf(newest)));
   if (best.has_value()) SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "best", PathOf(*best)));
+  absl::Status removed;
   for (size_t i = 0; i + options_.keep < steps.size(); ++i) {
-    if (steps[i] != best && steps[i] != newest) {
-      SYNCGRADS_RETURN_IF_ERROR(Remove(PathOf(steps[i])));
-    }
+    if (steps[i] != best && steps[i] != newest) removed.Update(Remove(PathOf(steps[i])));
   }
-  return absl::OkStatus();
+  return removed;
 }
 
 absl::Status CheckpointDirectory::RemoveUnfinished() const {

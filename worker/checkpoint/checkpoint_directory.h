@@ -77,18 +77,18 @@ class CheckpointDirectory {
   absl::StatusOr<std::string> Write(Manifest manifest, absl::Span<const CheckpointFile> files);
 
   // Returns the newest checkpoint whose files match its manifest; nullopt if there is
-  // none. For each newer checkpoint that is damaged, calls `warn` with a status that
-  // names the file and the fault, and renames its directory to step-*.damaged.
+  // none. For each newer checkpoint that is damaged or cannot be read, calls `warn` with a
+  // status that names the file and the fault, and renames its directory to step-*.damaged.
   //
-  // Errors:
-  //   PermissionDenied, Internal  the directory cannot be read; the message is the
-  //                               system's
-  //   others                      the errors of ReadFile for a manifest
+  // Errors: PermissionDenied or Internal if the directory cannot be read, and
+  // ResourceExhausted if there is no descriptor or memory for a file; the message is the
+  // system's.
   absl::StatusOr<std::optional<Checkpoint>> ReadNewest(
       const std::function<void(const absl::Status&)>& warn) const;
 
-  // Returns the steps of all checkpoints that have a manifest, ascending. Errors:
-  // PermissionDenied or Internal if the directory cannot be read.
+  // Returns the steps of all checkpoints that have a manifest, ascending; also of those for
+  // which this cannot be found out. Errors: PermissionDenied or Internal if the directory
+  // cannot be read.
   absl::StatusOr<std::vector<uint64_t>> Steps() const;
 
   // The path of the checkpoint of `step`, whether or not it exists.
@@ -108,8 +108,9 @@ class CheckpointDirectory {
 };
 
 // Reads the checkpoint in the directory `path`. Errors: DataLoss, which names the file
-// and the fault, if the manifest or a file is damaged or a file is missing; or the errors
-// of ReadFile for the manifest.
+// and the fault, if the manifest or a file is damaged, is missing or cannot be read; or
+// ResourceExhausted if there is no descriptor or memory for it. Never waits: pipes, for
+// example, are refused.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path);
 
 }  // namespace syncgrads

@@ -181,7 +181,7 @@ absl::StatusOr<Safetensors> Safetensors::Parse(std::string contents, const std::
 
 absl::StatusOr<Safetensors> Safetensors::Read(const std::string& path) {
   SYNCGRADS_ASSIGN_OR_RETURN(std::string contents,
-                             ReadFile(path, std::numeric_limits<size_t>::max()));
+                             ReadRegularFile(path, std::numeric_limits<size_t>::max()));
   return Parse(std::move(contents), path);
 }
 

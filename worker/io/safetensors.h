@@ -51,7 +51,7 @@ class Safetensors {
   //             the arrays do not cover the rest of the file without gaps
   static absl::StatusOr<Safetensors> Parse(std::string contents, const std::string& path);
 
-  // Reads and parses a file. Errors: those of ReadFile and Parse.
+  // Reads and parses a file. Errors: those of ReadRegularFile and Parse.
   static absl::StatusOr<Safetensors> Read(const std::string& path);
 
   // The tensors, in the order in which they lie in the file.

@@ -1,11 +1,15 @@
 #include "worker/run/stop_signal.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/clock.h"
 
 namespace syncgrads {
@@ -21,6 +25,15 @@ sigset_t StopSignals() {
   return signals;
 }
 
+// Whether stdout or stderr takes no more bytes for now, so that a thread that prints waits.
+bool OutputBlocks() {
+  pollfd outputs[] = {{STDOUT_FILENO, POLLOUT, 0}, {STDERR_FILENO, POLLOUT, 0}};
+  for (pollfd& output : outputs) {
+    if (poll(&output, 1, /*timeout=*/0) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void StopSignal::Block() {
@@ -31,11 +44,13 @@ void StopSignal::Block() {
 StopSignal::StopSignal() {
   Block();
   watcher_ = std::thread([this] { Watch(); });
+  ender_ = std::thread([this] { EndIfOutputBlocks(); });
 }
 
 StopSignal::~StopSignal() {
   done_.store(true);
   watcher_.join();
+  ender_.join();
 }
 
 StopSignal::LastResort::LastResort(StopSignal& stop, std::function<void()> action,
@@ -61,12 +76,26 @@ void StopSignal::Watch() {
     // Calls actions under the lock, so that ~LastResort waits for a running action: what
     // it uses may be destroyed afterwards.
     MutexLock lock(mutex_);
+    const absl::Duration waited = MonotonicNow() - requested_at;
+    overdue_.store(requested_.load() && std::all_of(last_resorts_.begin(), last_resorts_.end(),
+                                                    [waited](const LastResort* each) {
+                                                      return waited >= each->grace_;
+                                                    }));
     for (LastResort* const last_resort : last_resorts_) {
-      if (last_resort->action_ && MonotonicNow() - requested_at >= last_resort->grace_) {
+      if (last_resort->action_ && waited >= last_resort->grace_) {
         last_resort->action_();
         last_resort->action_ = nullptr;
       }
     }
+  }
+}
+
+void StopSignal::EndIfOutputBlocks() const {
+  absl::Time blocked_since = MonotonicNow();
+  while (!done_.load()) {
+    absl::SleepFor(kPollInterval);
+    if (!overdue_.load() || !OutputBlocks()) blocked_since = MonotonicNow();
+    if (MonotonicNow() - blocked_since >= kLongestBlock) _exit(128 + SIGTERM);
   }
 }
 

@@ -15,17 +15,23 @@
 
 namespace syncgrads {
 
-// From construction on, or from Block on, these signals no longer end the process.
+// From construction on, or from Block on, these signals no longer end the process, with one
+// exception: if stdout or stderr takes no more bytes for kLongestBlock after a signal and the last
+// resorts, the process ends with exit code 143. A thread that prints would wait for ever if nobody
+// reads what it prints. Otherwise the process may take its time, for example to write a checkpoint.
+//
 // Create one object per process, before any other thread: threads inherit the set of
 // blocked signals. Thread-safe.
 class StopSignal {
  public:
+  static constexpr absl::Duration kLongestBlock = absl::Seconds(5);
+
   // Blocks the signals. A program calls this first, so that a signal that arrives before
   // the StopSignal exists is delivered to it later.
   static void Block();
 
   StopSignal();
-  // Stops the watcher thread; the signals stay blocked.
+  // Stops the threads; the signals stay blocked.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -55,12 +61,17 @@ class StopSignal {
 
  private:
   void Watch();
+  // A thread of its own: an action of a last resort may wait for a thread that prints.
+  void EndIfOutputBlocks() const;
 
   std::atomic<bool> requested_{false};
+  // Whether a signal has arrived and the grace periods of all last resorts have passed.
+  std::atomic<bool> overdue_{false};
   std::atomic<bool> done_{false};
   Mutex mutex_;
   std::list<LastResort*> last_resorts_ ABSL_GUARDED_BY(mutex_);
   std::thread watcher_;
+  std::thread ender_;
 };
 
 }  // namespace syncgrads

@@ -62,6 +62,21 @@ TEST(FileTest, AFileThatIsTooLongIsRefused) {
   ExpectError(ReadFile(path, 4), absl::StatusCode::kInvalidArgument, {path, "4 bytes"});
 }
 
+TEST(FileTest, ARegularFileIsReadAndAnythingElseIsRefusedWithoutAWait) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Write("file", "12345");
+  EXPECT_EQ(*ReadRegularFile(path, 5), "12345");
+  ExpectError(ReadRegularFile(path, 4), absl::StatusCode::kInvalidArgument, {path, "4 bytes"});
+  ExpectError(ReadRegularFile(directory.path() + "/none", 10), absl::StatusCode::kNotFound,
+              {"/none"});
+  const std::string pipe = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& other : {pipe, directory.path()}) {
+    ExpectError(ReadRegularFile(other, 10), absl::StatusCode::kInvalidArgument,
+                {other, "is not a regular file"});
+  }
+}
+
 TEST(FileTest, RelativePathsAreTakenFromTheDirectory) {
   EXPECT_EQ(PathFrom("/jobs", "a.csv"), "/jobs/a.csv");
   EXPECT_EQ(PathFrom("/jobs", "/data/a.csv"), "/data/a.csv");

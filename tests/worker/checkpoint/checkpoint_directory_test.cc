@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -58,6 +59,17 @@ class CheckpointDirectoryTest : public ::testing::Test {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(static_cast<std::streamoff>(at));
     file.put(value);
+  }
+
+  // Replaces a file or a directory by a symbolic link to itself. Opening it fails, also for root.
+  static void LinkToItself(const std::string& path) {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_symlink(path, path);
+  }
+  // Replaces a file by a pipe that has no writer.
+  static void MakePipe(const std::string& path) {
+    std::filesystem::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   }
 
   TemporaryDirectory directory_;
@@ -135,6 +147,29 @@ TEST_F(CheckpointDirectoryTest, OfADamagedOneTheFileAndTheFaultAreNamedAndTheOne
       {"no text",
        [](const std::string& path) { std::ofstream(path + "/manifest.json"); },
        {"/manifest.json: is not a manifest (0 bytes)"}},
+      {"a long manifest",
+       [](const std::string& path) {
+         std::filesystem::resize_file(path + "/manifest.json", 17 << 20);
+       },
+       {"/manifest.json", "16777216 bytes"}},
+      {"a manifest that links to itself",
+       [](const std::string& path) { LinkToItself(path + "/manifest.json"); },
+       {"/manifest.json", "symbolic links"}},
+      {"a directory instead of the manifest",
+       [](const std::string& path) {
+         std::filesystem::remove(path + "/manifest.json");
+         std::filesystem::create_directory(path + "/manifest.json");
+       },
+       {"/manifest.json is not a regular file"}},
+      {"a pipe instead of the manifest",
+       [](const std::string& path) { MakePipe(path + "/manifest.json"); },
+       {"/manifest.json is not a regular file"}},
+      {"a pipe instead of another file",
+       [](const std::string& path) { MakePipe(path + "/state"); },
+       {"/state is not a regular file"}},
+      {"a directory that cannot be read",
+       [](const std::string& path) { LinkToItself(path); },
+       {"step-000000000003/manifest.json", "symbolic links"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -146,13 +181,23 @@ TEST_F(CheckpointDirectoryTest, OfADamagedOneTheFileAndTheFaultAreNamedAndTheOne
     EXPECT_EQ(newest->manifest.step, 2u);
     ASSERT_EQ(warnings_.size(), 1u);
     for (const std::string& text : c.named) EXPECT_THAT(warnings_[0], ::testing::HasSubstr(text));
-    EXPECT_TRUE(std::filesystem::exists(checkpoints.PathOf(3) + ".damaged"));
+    EXPECT_NE(std::filesystem::symlink_status(checkpoints.PathOf(3) + ".damaged").type(),
+              std::filesystem::file_type::not_found);
     // The damaged checkpoint does not count towards `keep`.
     CheckpointDirectory strict = Open(/*keep=*/2);
     SYNCGRADS_ASSERT_OK(Write(strict, 4));
     EXPECT_EQ(*strict.Steps(), Steps({2, 4}));
     std::filesystem::remove_all(checkpoints.path());
   }
+}
+
+TEST_F(CheckpointDirectoryTest, OneThatCannotBeRemovedIsReportedAndTheOthersAreRemoved) {
+  CheckpointDirectory checkpoints = Open(/*keep=*/1);
+  CheckpointDirectory keeps_all = Open(/*keep=*/3);
+  for (const uint64_t step : {1, 2, 3}) SYNCGRADS_ASSERT_OK(Write(keeps_all, step));
+  LinkToItself(checkpoints.PathOf(1));
+  ExpectError(Write(checkpoints, 4), absl::StatusCode::kInternal, {"step-000000000001"});
+  EXPECT_EQ(*checkpoints.Steps(), Steps({1, 4}));
 }
 
 TEST_F(CheckpointDirectoryTest, IfAllAreDamagedThereIsNone) {

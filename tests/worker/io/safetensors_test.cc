@@ -1,6 +1,7 @@
 #include "worker/io/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <cstring>
@@ -56,6 +57,14 @@ TEST(SafetensorsTest, WhatIsWrittenIsRead) {
   const auto number = file->Find(kScalar);
   SYNCGRADS_ASSERT_OK(number);
   EXPECT_EQ(std::memcmp(number->data(), &scalar, 8), 0);
+}
+
+TEST(SafetensorsTest, APipeIsRefusedWithoutAWait) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  ExpectError(Safetensors::Read(path).status(), absl::StatusCode::kInvalidArgument,
+              {path, "is not a regular file"});
 }
 
 // The file must have the bytes that the format's specification requires.
