@@ -347,7 +347,7 @@ void Coordinator::Tick() {
   const std::string behind_before = log_.behind();
   log_.Watch(clock_.Now());
   if (log_.behind() != behind_before && !log_.behind().empty()) {
-    journal_.Warn(absl::StrCat("changes of the plan wait for server ", log_.behind()));
+    journal_.Warn(log_.behind());
   }
   for (auto& [name, job] : jobs_.all()) {
     if (job->closed()) continue;

@@ -90,7 +90,7 @@ void JobEpochs::FindReason() {
   if (!has_begun()) {
     text = WaitingFor();
   } else if (!behind.empty()) {
-    text = absl::StrCat("changes of the plan wait for server ", behind);
+    text = behind;
   } else if (!proposal_.has_value()) {
     const std::string why_not = WhyNoNewcomers();
     if (!why_not.empty()) text = absl::StrCat(job_.Quoted(), " is running: ", why_not);

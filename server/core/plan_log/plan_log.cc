@@ -207,7 +207,9 @@ void PlanLog::Watch(absl::Time now) {
     behind.push_back(absl::StrCat(index, " at ", server.address,
                                   server.link == nullptr ? ", which is not connected" : ""));
   }
-  behind_ = absl::StrJoin(behind, ", and ");
+  behind_ = behind.empty() ? ""
+                           : absl::StrCat("changes of the plan wait for server ",
+                                          absl::StrJoin(behind, ", and "));
 }
 
 std::vector<std::string> PlanLog::addresses() const {

@@ -114,8 +114,8 @@ class PlanLog {
   std::string Absent() const;
   // Notes which servers apply the changes. Must be called again and again.
   void Watch(absl::Time now);
-  // Which servers have applied nothing for a while although there were changes, for messages; empty
-  // if none. According to the newest Watch.
+  // A message that names the servers that have applied nothing for a while although there were
+  // changes, according to the newest Watch; empty if there are none.
   const std::string& behind() const { return behind_; }
   // The address of each server, by index; empty if not known.
   std::vector<std::string> addresses() const;
