@@ -1,8 +1,10 @@
 #include "common/process_setup.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <limits>
 
@@ -10,7 +12,22 @@
 
 namespace syncgrads {
 
+namespace {
+
+// Lets the descriptors 0, 1 and 2 be /dev/null if they are closed. Otherwise the next file or
+// connection would get their numbers, and what is printed would go there.
+void OpenStandardStreams() {
+  for (int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(number, F_GETFD) >= 0) continue;
+    // The lowest number that is free.
+    if (open("/dev/null", O_RDWR) < 0) return;
+  }
+}
+
+}  // namespace
+
 void SetUpProcess() {
+  OpenStandardStreams();
   // 32 MiB is glibc's maximum for this threshold. Without a fixed threshold, glibc adapts it,
   // starting at 128 KiB.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);

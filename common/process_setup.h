@@ -9,6 +9,7 @@ namespace syncgrads {
 // Makes the settings that all of our programs use (docs/performance.md has the gain of each). Must
 // be called before the first thread starts.
 //
+//   - Standard streams that are closed become /dev/null.
 //   - Freed memory stays with the process, unless it has an allocator of its own, as ps-server has
 //     (third_party/jemalloc). By default, glibc returns large buffers to the kernel at once, and
 //     each new message takes page faults for its buffer again.

@@ -384,7 +384,11 @@ int Main(const sigset_t& signals) {
   NotifyServiceManager("READY=1");
   // Whatever does not answer may hang at the end too.
   const Watchdog watchdog(
-      {.address = address}, [] { NotifyServiceManager("WATCHDOG=1"); },
+      {.address = address},
+      [&server] {
+        NotifyServiceManager("WATCHDOG=1");
+        (*server)->ReportReadiness();
+      },
       [&journal](const std::string& silence) {
         journal.Warn(silence + "; exiting");
         journal.Flush();

@@ -29,6 +29,7 @@
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "common/random_number.h"
+#include "common/rpc/call_counts.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/refuse_compressed.h"
 #include "common/rpc/taken_connections.h"
@@ -53,6 +54,7 @@
 #include "server/service/admin/server_status.h"
 #include "server/service/calls/stream_deadlines.h"
 #include "server/service/calls/unary_answers.h"
+#include "server/service/calls/unknown_methods.h"
 #include "server/service/control/control_service.h"
 #include "server/service/control/follower.h"
 #include "server/service/control/plan_store.h"
@@ -320,6 +322,7 @@ class GrpcServer : public Server {
     builder.RegisterService(data_.get());
     builder.RegisterService(admin_.get());
     builder.RegisterService(&health_);
+    builder.RegisterCallbackGenericService(&unknown_methods_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     message_quota_.Fit(jobs_.MemoryBytes());
     message_quota_.Apply(builder);
@@ -344,7 +347,7 @@ class GrpcServer : public Server {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC could not start the server");
     acceptor_ = std::make_unique<Acceptor>(
-        std::move(listening.sockets), connections_, &strangers_,
+        std::move(listening.sockets), connections_, &strangers_, CallsOfNewestServer(),
         [this](const std::string& line) { journal_.Warn(line); },
         [this](FileDescriptor connection, bool is_local, size_t taker) {
           if (is_local) return data_->ExchangeLocally(std::move(connection), *local_streams_);
@@ -402,6 +405,12 @@ class GrpcServer : public Server {
   }
   void FillReadiness(v1::GetStatusReply& reply) const override {
     status_report_->FillReadiness(reply);
+  }
+  void ReportReadiness() override {
+    MutexLock lock(ready_mutex_);
+    v1::GetStatusReply status;
+    FillReadiness(status);
+    health_.Set(HealthService::kReady, ReadinessOf(status).ok());
   }
   void FillCurves(v1::Curves& curves) const override { status_report_->FillCurves(curves); }
   void FillEvents(v1::EventsReply& events) const override {
@@ -547,13 +556,6 @@ class GrpcServer : public Server {
     return sources;
   }
 
-  void ReportReadiness() {
-    MutexLock lock(ready_mutex_);
-    v1::GetStatusReply status;
-    status_report_->FillReadiness(status);
-    health_.Set(HealthService::kReady, ReadinessOf(status).ok());
-  }
-
   void Tick() {
     MutexLock lock(mutex_);
     absl::Time next_second = MonotonicNow() + absl::Seconds(1);
@@ -570,6 +572,7 @@ class GrpcServer : public Server {
       deadlines_.Tick();
       jobs_.ReportAlerts();
       if (recovery_ != nullptr) recovery_->duration();
+      status_report_->Ticked();
       ReportReadiness();
       if (MonotonicNow() >= next_second) {
         message_quota_.Fit(jobs_.MemoryBytes());
@@ -633,6 +636,7 @@ class GrpcServer : public Server {
   OptimizerStreams optimizer_streams_{jobs_, deadlines_};
   UnaryAnswers answers_;
   HealthService health_{connections_, deadlines_};
+  UnknownMethods unknown_methods_{connections_};
   std::unique_ptr<ControlService> control_;
   Traffic traffic_;
   std::unique_ptr<DataService> data_;

@@ -132,6 +132,9 @@ class Server {
   virtual void FillStatus(v1::GetStatusReply& reply) const = 0;
   // Fills in the fields of FillStatus that ReadinessOf needs, without a look at any job.
   virtual void FillReadiness(v1::GetStatusReply& reply) const = 0;
+  // Makes the answers of grpc.health about readiness those of ReadinessOf. The server does so
+  // itself as long as it looks after its jobs.
+  virtual void ReportReadiness() = 0;
   // Fills in the curves of this server's jobs. They remain empty on a server that follows.
   virtual void FillCurves(v1::Curves& curves) const = 0;
   // Fills in the newest events of this server, at most kShownEvents.

@@ -406,6 +406,19 @@ absl::Status Readmit(const std::vector<std::string>& words, Admin& admin, const 
   return absl::OkStatus();
 }
 
+// Checks the times of the options: a command ends, and does not ask without a pause.
+absl::Status CheckTimes(const CommandOptions& options) {
+  static constexpr absl::Duration kLeast = absl::Milliseconds(1), kMost = absl::Hours(24);
+  const auto check = [](absl::string_view flag, const std::optional<absl::Duration>& time) {
+    if (!time.has_value() || (*time >= kLeast && *time <= kMost)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is ", absl::FormatDuration(*time), "; it must be from ",
+                     absl::FormatDuration(kLeast), " to ", absl::FormatDuration(kMost)));
+  };
+  SYNCGRADS_RETURN_IF_ERROR(check("--timeout", options.timeout));
+  return check("--interval", options.interval);
+}
+
 // Checks the arguments of a command.
 absl::Status CheckWords(const std::vector<std::string>& words) {
   const std::string& command = words[0];
@@ -461,6 +474,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, const CommandOpti
     return absl::InvalidArgumentError(absl::StrCat(command, ": --job is missing"));
   }
   SYNCGRADS_RETURN_IF_ERROR(CheckWords(words));
+  SYNCGRADS_RETURN_IF_ERROR(CheckTimes(options));
   const auto connect = [&options] {
     return Caller{ChannelSecurity(options.tls, options.token), options.token};
   };

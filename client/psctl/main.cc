@@ -22,6 +22,7 @@
 #include "client/psctl/commands.h"
 #include "client/psctl/escaped_output.h"
 #include "common/net/address.h"
+#include "common/process_setup.h"
 #include "common/rpc/build_info.h"
 #include "common/rpc/credentials.h"
 #include "common/secret.h"
@@ -145,11 +146,12 @@ std::string RecorderDirectory() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  syncgrads::SetUpProcess();
   syncgrads::RequireTls13();
   syncgrads::AnswerVersionAndHelp("psctl");
   absl::SetProgramUsageMessage(syncgrads::client::kCommandUsage);
   if (const absl::Status flags = CheckFlags(absl::MakeConstSpan(argv + 1, argc - 1)); !flags.ok()) {
-    std::cerr << "psctl: " << flags << "\n";
+    syncgrads::client::EscapedOutput(std::cerr) << "psctl: " << flags << "\n";
     return ExitCodeOf(flags, /*is_doctor=*/false);
   }
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
@@ -172,7 +174,7 @@ int main(int argc, char** argv) {
   options.limits.max_latency = absl::GetFlag(FLAGS_max_latency);
   options.limits.min_bandwidth = absl::GetFlag(FLAGS_min_bandwidth);
   if (const absl::Status read = ReadSecrets(options); !read.ok()) {
-    std::cerr << "psctl: " << read << "\n";
+    syncgrads::client::EscapedOutput(std::cerr) << "psctl: " << read << "\n";
     return 2;
   }
   absl::Status status = syncgrads::CheckServerAddress("--server", options.server);

@@ -30,8 +30,16 @@ constexpr int kBackoffMs = 50;
 constexpr absl::Duration kMostToTake = absl::Seconds(1);
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
+// The time between two looks at the calls of gRPC, and while too many wait. A look takes about 20
+// microseconds, and then another 20 for each connection.
+constexpr int kLookForFloodMs = 30, kLookInFloodMs = 10;
 // The time between two looks at the strangers. A look takes about a microsecond for each of them.
 int LookAtStrangersMs(size_t strangers) { return 10 + static_cast<int>(strangers / 20); }
+
+// Returns the shorter one of two timeouts of poll(); -1 is the longest.
+int Earlier(int one, int other) {
+  return static_cast<int>(std::min(static_cast<unsigned>(one), static_cast<unsigned>(other)));
+}
 
 FileDescriptor NewReserve() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -58,15 +66,17 @@ HostPort AddressOf(const sockaddr_storage& address) {
 }  // namespace
 
 Acceptor::Acceptor(std::vector<FileDescriptor> listening, OpenConnections& connections,
-                   Strangers* strangers, Warn warn, Take take)
+                   Strangers* strangers, CallsOfGrpc calls, Warn warn, Take take)
     : listening_(std::move(listening)),
       connections_(connections),
       strangers_(strangers),
       warn_(std::move(warn)),
       take_(std::move(take)),
       reserve_(NewReserve()),
-      taker_is_idle_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { Run(); }) {}
+      taker_is_idle_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (calls.open != nullptr) flood_.emplace(std::move(calls), connections_);
+  thread_ = std::thread([this] { Run(); });
+}
 
 Acceptor::~Acceptor() {
   stop_.Set();
@@ -91,7 +101,9 @@ void Acceptor::Run() {
   while (true) {
     // Without an idle taker, the sockets are not looked at.
     const size_t looked_at = IdleTaker() != nullptr ? polled.size() : 2;
-    if (poll(polled.data(), looked_at, CutStrangers()) < 0) continue;  // EINTR
+    if (poll(polled.data(), looked_at, Earlier(CutStrangers(), CutFloods())) < 0) {
+      continue;  // EINTR
+    }
     if (polled[0].revents != 0) return;
     uint64_t times = 0;
     if (polled[1].revents != 0 && read(taker_is_idle_.get(), &times, sizeof(times)) < 0) continue;
@@ -216,6 +228,19 @@ int Acceptor::CutStrangers() {
     for (const std::string& cut : strangers_->Cut(awake)) NoteCut("limit", cut);
   }
   return strangers_->size() > 0 ? interval : -1;
+}
+
+int Acceptor::CutFloods() {
+  if (!flood_.has_value()) return -1;
+  const auto interval = [this] {
+    return absl::Milliseconds(flood_->is_flooded() ? kLookInFloodMs : kLookForFloodMs);
+  };
+  const absl::Time now = MonotonicNow();
+  if (now - looked_at_calls_ >= interval()) {
+    looked_at_calls_ = now;
+    for (const std::string& cut : flood_->Look()) NoteCut("flood", cut);
+  }
+  return PollTimeout(looked_at_calls_ + interval());
 }
 
 void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, bool is_local) {

@@ -28,6 +28,7 @@
 #include "common/file_descriptor.h"
 #include "common/line_throttle.h"
 #include "common/mutex.h"
+#include "common/net/call_flood.h"
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "common/polling.h"
@@ -53,9 +54,10 @@ class Acceptor {
   // `connections`, which must outlive this object. Refused connections are logged, for each kind of
   // refusal at most once every 10 s. TCP connections are added to `strangers`, if it is not null,
   // and the acceptor's thread cuts them. If strangers are more than a sixth of connections.most(),
-  // a further one takes the place of an old one.
+  // a further one takes the place of an old one. If `calls` has functions, the acceptor's thread
+  // looks for floods of calls, too.
   Acceptor(std::vector<FileDescriptor> listening, OpenConnections& connections,
-           Strangers* strangers, Warn warn, Take take);
+           Strangers* strangers, CallsOfGrpc calls, Warn warn, Take take);
   // Stops listening. Accepted connections stay open, except those that are still being taken after
   // a second: they are reset.
   ~Acceptor();
@@ -93,8 +95,9 @@ class Acceptor {
   // Adds the connection to the strangers. Returns false if there is no descriptor for that.
   bool AddStranger(const FileDescriptor& connection, const std::string& endpoint,
                    const std::string& peer, std::optional<unsigned> other_user);
-  // Cuts strangers. Returns the timeout of the next poll.
+  // Each of them returns the timeout of the next poll.
   int CutStrangers();
+  int CutFloods();
   void NoteRefusal(const std::string& kind, const std::string& why);
   void NoteCut(const std::string& kind, const std::string& which);
 
@@ -108,6 +111,8 @@ class Acceptor {
   // Used by the acceptor's thread only.
   FileDescriptor reserve_;
   absl::Time looked_at_strangers_ = absl::InfinitePast();
+  std::optional<CallFlood> flood_;
+  absl::Time looked_at_calls_ = absl::InfinitePast();
   LineThrottle refusals_;
 
   // They call `take_`, so that a connection that sends without a pause delays neither the acceptor,

@@ -114,6 +114,7 @@ bool OpenConnections::Reset(const std::string& endpoint) {
 
 OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
     : connections_(connections), endpoint_(std::move(endpoint)) {
+  ++connections_.open_calls_;
   uint32_t calls = 0;
   const uint32_t most = connections_.limits_.calls_per_connection;
   {
@@ -129,6 +130,7 @@ OpenConnections::Call::Call(OpenConnections& connections, std::string endpoint)
 }
 
 OpenConnections::Call::~Call() {
+  --connections_.open_calls_;
   MutexLock lock(connections_.calls_mutex_);
   const auto calls = connections_.calls_.find(endpoint_);
   if (--calls->second == 0) connections_.calls_.erase(calls);

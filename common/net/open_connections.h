@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,6 +57,10 @@ class OpenConnections {
 
   // The number of open connections. Makes a system call for each of them.
   uint32_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The number of open calls of all connections.
+  int64_t open_calls() const { return open_calls_; }
+  // Resets a connection. Returns false if there is none to reset.
+  bool Reset(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mutex_);
   // The maximum number of open connections: ConnectionLimits::connections, or less if the process
   // may have too few descriptors.
   uint32_t most() const;
@@ -91,8 +96,6 @@ class OpenConnections {
   // Removes connections that have been closed from the counts.
   void ForgetClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLocked(ByDescriptor::iterator connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns false if there is none to reset.
-  bool Reset(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const ConnectionLimits limits_;
   const Warn warn_;
@@ -112,6 +115,7 @@ class OpenConnections {
   Mutex calls_mutex_;
   // The number of open calls by endpoint, also of those whose connection has ended.
   std::unordered_map<std::string, uint32_t> calls_ ABSL_GUARDED_BY(calls_mutex_);
+  std::atomic<int64_t> open_calls_{0};
 };
 
 }  // namespace syncgrads

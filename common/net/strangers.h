@@ -2,11 +2,11 @@
 //
 // A connection is a stranger from the moment when it is accepted until a call on it has been
 // admitted. What it may cost until then is limited: the bytes that it may send, the streams that it
-// may begin, and the time that it has. The kernel's buffer of what was not read is small meanwhile,
-// and stays small for who may only ask for something: gRPC reads all of it at once, and begins all
-// calls in it before any of them reaches our code (CVE-2023-44487). This also bounds what gRPC 1.51
-// does with headers that never end, for which it takes time in proportion to the square of their
-// size (CVE-2023-33953), and what it parses before a call reaches our code.
+// may begin, and the time that it has. The kernel's buffer of what was not read does not grow
+// meanwhile: gRPC reads all of it at once, and begins all calls in it before any of them reaches
+// our code (CVE-2023-44487). This also bounds what gRPC 1.51 does with headers that never end, for
+// which it takes time in proportion to the square of their size (CVE-2023-33953), and what it
+// parses before a call reaches our code.
 
 #ifndef SYNCGRADS_COMMON_NET_STRANGERS_H_
 #define SYNCGRADS_COMMON_NET_STRANGERS_H_
@@ -42,9 +42,6 @@ struct StrangerLimits {
   // The same when a stream has begun. A member may push right after its hello, as many bytes as the
   // stream's window has.
   int64_t bytes_with_stream = 5 << 20;
-  // What may be sent in each second, beyond `bytes`, by who was admitted and may only ask: the
-  // requests of thousands of calls.
-  int64_t bytes_per_second = 128 << 10;
   // The streams that may begin on a connection, whether they have ended or not. It must be more
   // than HTTP/2 permits at a time.
   uint32_t streams = 400;
@@ -71,14 +68,12 @@ class Strangers {
            const std::string& network, std::optional<unsigned> other_user);
   // A stream has begun on the connection. If there are too many, the connection is reset.
   void Begin(const std::string& endpoint);
-  // A call on the connection was admitted: it is a stranger no more. `may_send_much`: it is not
-  // limited from now on, and its buffer may grow; otherwise this holds after a later call.
-  void Admit(const std::string& endpoint, bool may_send_much);
+  // A call on the connection was admitted: it is a stranger no more.
+  void Admit(const std::string& endpoint);
 
   // The user given to Add; nullopt if the connection was admitted. It is known for a while after
   // the connection has ended: what it has sent may be handled later.
   std::optional<unsigned> OtherUserOf(const std::string& endpoint) const;
-  // The number of strangers.
   size_t size() const;
 
   // Resets the connections that have exceeded a limit, and forgets those that have ended.
@@ -94,11 +89,6 @@ class Strangers {
     std::string network;
     std::optional<unsigned> other_user;
     uint64_t number = 0;  // in the order of their additions
-    int buffer = 0;       // the size of its buffer when it was accepted; see SO_RCVBUF
-    // Once it was admitted, its age and the bytes that it had sent then.
-    bool is_admitted = false;
-    absl::Duration admitted_at;
-    int64_t admitted_bytes = 0;
     absl::Duration age;
     uint32_t streams = 0;
     // The age at which it was first seen to have sent more than `bytes`, and too many bytes.
@@ -115,18 +105,14 @@ class Strangers {
   static constexpr size_t kMostEnded = 100'000;
   using Map = std::unordered_map<std::string, Stranger>;
 
-  // Forgets a connection. That of another user is known for a while if it was not admitted.
-  void EraseLocked(Map::iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Notes since when the connection has sent so many bytes, and returns what is wrong with it;
-  // empty if nothing. `bytes` are those that were read from it; nullopt if it has ended.
+  void EraseLocked(Map::iterator ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Notes since when the connection has sent so many bytes, and returns which limit it has
+  // exceeded; empty if none. `bytes` are those that were read from it; nullopt if it has ended.
   std::string CheckLimits(Stranger& stranger, std::optional<int64_t> bytes) const;
-  int64_t MostBytes(const Stranger& stranger) const;
 
   const StrangerLimits limits_;
   mutable Mutex mutex_;
-  // Also those that were admitted and whose buffer is still small.
   Map strangers_ ABSL_GUARDED_BY(mutex_);
-  size_t admitted_ ABSL_GUARDED_BY(mutex_) = 0;  // of these
   std::unordered_map<std::string, Ended> ended_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -65,6 +65,28 @@ std::string TextIn(const Bio& bio) {
   return {data, static_cast<size_t>(length)};
 }
 
+// Returns the text of a time in a certificate, such as "Nov 30 09:00:00 2026 GMT".
+std::string TextOf(const ASN1_TIME* time) {
+  const Bio bio(BIO_new(BIO_s_mem()), &BIO_free);
+  if (bio == nullptr || ASN1_TIME_print(bio.get(), time) != 1) return "an unknown time";
+  return TextIn(bio);
+}
+
+// Peers refuse a certificate that has expired while the connection is made, without a reason that
+// could be read here.
+absl::Status CheckTime(const std::string& path, const X509& certificate) {
+  const ASN1_TIME* const begin = X509_get0_notBefore(&certificate);
+  const ASN1_TIME* const end = X509_get0_notAfter(&certificate);
+  const auto invalid = [&path](absl::string_view verb, const ASN1_TIME* time) {
+    return absl::InvalidArgumentError(absl::StrCat("--tls_certificate=", path,
+                                                   ": by this host's clock, its first certificate ",
+                                                   verb, " valid on ", TextOf(time)));
+  };
+  if (X509_cmp_current_time(end) < 0) return invalid("ceased to be", end);
+  if (X509_cmp_current_time(begin) > 0) return invalid("becomes", begin);
+  return absl::OkStatus();
+}
+
 // Leaves nothing but the certificates and the key in `texts`.
 absl::Status CheckPair(const TlsOptions& options, TlsTexts& texts) {
   SYNCGRADS_ASSIGN_OR_RETURN(
@@ -87,6 +109,7 @@ absl::Status CheckPair(const TlsOptions& options, TlsTexts& texts) {
         absl::StrCat("the key in --tls_key=", options.key,
                      " is not that of the certificate in --tls_certificate=", options.certificate));
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckTime(options.certificate, *certificates.front()));
   const Bio chain(BIO_new(BIO_s_mem()), &BIO_free), own(BIO_new(BIO_s_mem()), &BIO_free);
   bool is_written =
       PEM_write_bio_PrivateKey(own.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1;

@@ -51,11 +51,12 @@ struct TlsTexts {
 };
 
 // Reads the files, and checks that they contain certificates or a key, and that the certificate
-// belongs to the key. Empty options are valid.
+// belongs to the key and is valid now. Empty options are valid.
 //
 // Errors (the message names the flag, such as --tls_key, and the file):
 //   InvalidArgument  a file is missing among the options, is malformed, too large or no regular
-//                    file, or does not belong to another one
+//                    file, or does not belong to another one; or the certificate has expired, or
+//                    is not valid yet
 //   NotFound         a file does not exist
 //   PermissionDenied a file may not be read
 //   ResourceExhausted  there is no memory for their contents

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/names.h"
 #include "common/regular_file.h"
 #include "common/secret.h"
@@ -129,6 +130,14 @@ bool Access::IsRead(const FileVersion& version) const {
   return version_ == version;
 }
 
+bool Access::IsBeingWritten(const FileVersion& version) const {
+  const absl::Duration age = absl::Now() - version.changed;
+  if (age < absl::ZeroDuration() || age >= absl::Seconds(1)) return false;
+  MutexLock lock(mutex_);
+  return version_.has_value() && version.device == version_->device &&
+         version.inode == version_->inode;
+}
+
 void Access::WarnIfUnsafe(const struct stat& status, const Rules& rules) {
   const auto warn = [this](absl::string_view what) {
     journal_.Warn(absl::StrCat("--tokens_file=", options_.tokens_file, ": ", what));
@@ -154,7 +163,8 @@ void Access::Refresh() {
   if (options_.tokens_file.empty()) return;
   struct stat status = {};
   // While another file is moved to its place, the old rules apply.
-  if (stat(options_.tokens_file.c_str(), &status) != 0 || IsRead(FileVersion(status))) return;
+  if (stat(options_.tokens_file.c_str(), &status) != 0) return;
+  if (IsRead(FileVersion(status)) || IsBeingWritten(FileVersion(status))) return;
   const absl::StatusOr<bool> read = Read();
   if (!read.ok()) {
     // A file that cannot be read is tried again at each call, in case that only descriptors or
@@ -211,7 +221,7 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   Refresh();
   if (!has_rules_) SYNCGRADS_RETURN_IF_ERROR(CheckUser(caller));
   if (AllowsFor(caller, action, job)) {
-    Admitted(caller, action);
+    Admitted(caller);
     return absl::OkStatus();
   }
   if (!has_rules_) {
@@ -244,10 +254,8 @@ void Access::StreamBegan(const Caller& caller) {
   if (options_.strangers != nullptr) options_.strangers->Begin(caller.connection);
 }
 
-void Access::Admitted(const Caller& caller, Action action) {
-  if (options_.strangers == nullptr) return;
-  const bool only_asks = (RolesFor(action) & Bit(Role::kViewer)) != 0;
-  options_.strangers->Admit(caller.connection, /*may_send_much=*/!only_asks);
+void Access::Admitted(const Caller& caller) {
+  if (options_.strangers != nullptr) options_.strangers->Admit(caller.connection);
 }
 
 bool Access::Allows(const Caller& caller, Action action, absl::string_view job) const {

@@ -110,8 +110,8 @@ class Access {
 
   // A stream of a caller has begun, for which Check was not called yet.
   void StreamBegan(const Caller& caller);
-  // A caller was admitted to `action` without Check.
-  void Admitted(const Caller& caller, Action action);
+  // A caller was admitted without Check.
+  void Admitted(const Caller& caller);
 
   // Whether Check would succeed. Neither logs nor counts.
   bool Allows(const Caller& caller, Action action, absl::string_view job) const;
@@ -136,6 +136,9 @@ class Access {
   // Reads the file. Returns false if another thread has read this version of it meanwhile.
   absl::StatusOr<bool> Read() ABSL_LOCKS_EXCLUDED(reading_, mutex_);
   bool IsRead(const FileVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the file that was read last was changed within the last second, by who writes it in
+  // place: half of it may be missing.
+  bool IsBeingWritten(const FileVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Logs what is unsafe about the file: who may read or replace its content, and tokens that can be
   // guessed.
   void WarnIfUnsafe(const struct stat& status, const Rules& rules);

@@ -282,6 +282,12 @@ void AddServerMetrics(const v1::GetStatusReply& status, MetricFamilies& families
 }
 
 absl::Status ReadinessOf(const v1::GetStatusReply& status) {
+  const absl::Duration idle = absl::Milliseconds(status.server().idle_ms());
+  if (idle >= kMostIdle) {
+    return absl::UnavailableError(absl::StrCat("server ", status.server_index(),
+                                               " has not looked after its jobs for ",
+                                               absl::FormatDuration(idle)));
+  }
   if (status.server_index() > 0 && !status.server().coordinator_reached()) {
     return absl::UnavailableError(
         absl::StrCat("server ", status.server_index(), " has no connection to the coordinator"));

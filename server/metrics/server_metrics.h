@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/metrics/metric_families.h"
 #include "proto/admin.pb.h"
 
@@ -21,12 +22,15 @@ inline constexpr size_t kMostGroupsInMetrics = 16;
 // finite.
 void AddServerMetrics(const v1::GetStatusReply& status, MetricFamilies& families);
 
+// A server that has not looked after its jobs for so long is not ready.
+inline constexpr absl::Duration kMostIdle = absl::Seconds(10);
+
 // Returns whether the server can serve jobs. It does not depend on the state of any job: it reads
-// the server's index, `server.draining` and `server.coordinator_reached`.
+// the server's index, `server.draining`, `server.coordinator_reached` and `server.idle_ms`.
 //
 // Errors:
-//   Unavailable  the server has no connection to the coordinator, or it refuses new jobs because it
-//                is about to stop
+//   Unavailable  the server has no connection to the coordinator, it refuses new jobs because it is
+//                about to stop, or it has not looked after its jobs for kMostIdle
 absl::Status ReadinessOf(const v1::GetStatusReply& status);
 
 }  // namespace syncgrads::server

@@ -338,6 +338,11 @@ TEST(TlsTest, FilesThatCannotBeUsedAreNamed) {
   EXPECT_THAT(error(tls, TlsSide::kConnects), HasSubstr("--tls_ca is needed"));
   tls.key.clear();
   EXPECT_THAT(error(tls, TlsSide::kListens), HasSubstr("need each other"));
+  // A peer's refusal would not say why.
+  files.Write("expired", authority.Issue(kServerNames, -absl::Minutes(1)));
+  EXPECT_THAT(error(files.ServerOptions("expired", "ca"), TlsSide::kBoth),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("expired.pem"),
+                    HasSubstr("ceased to be valid on "), HasSubstr(" GMT")));
 }
 
 }  // namespace

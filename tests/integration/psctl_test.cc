@@ -336,7 +336,10 @@ TEST_F(PsctlTest, AnErrorIsTheServersAndHasACode) {
   expect(At(0, {"set", "learning-rate", "--job=ctl"}), 2, "needs learning-rate-factor or");
   expect(At(0, {"status", "-f"}), 2, "status cannot follow");
   expect(At(0, {"status", "--intervall=1s"}), 2, "there is no flag \"--intervall=1s\"");
+  expect(At(0, {"status", "--\x1b[2J"}), 2, "there is no flag \"--\\x1b[2J\"");
   expect(At(0, {"events", "--count", "many"}), 2, "--count: ");
+  expect(At(0, {"status", "--interval=inf"}), 2, "--interval is inf; it must be from 1ms to 24h");
+  expect(Psctl({"status", "--timeout=0s"}), 2, "--timeout is 0; it must be from 1ms to 24h");
   expect(At(0, {"status", "--nof"}), 0, "\"model\": ");
   expect(At(1, {"drain"}), 1, "not the coordinator");
   expect(At(0, {"drain", "--server_token=guessed"}), 1, "token");

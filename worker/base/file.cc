@@ -1,6 +1,7 @@
 #include "worker/base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/file_descriptor.h"
+#include "common/polling.h"
 #include "common/random_number.h"
 #include "common/status_macros.h"
 
@@ -52,10 +56,25 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, size_t max_bytes) {
+// Opens a file for reading without waiting for the writer of a pipe.
+absl::StatusOr<FileDescriptor> OpenToRead(const std::string& path) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) return SystemError("cannot open", path, errno);
+  return file;
+}
+
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, size_t max_bytes,
+                                    absl::Duration pipe_timeout) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return SystemError("cannot read", path, errno);
+  const bool may_wait = !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
   std::string contents;
   char buffer[1 << 16];
   while (true) {
+    if (may_wait && !AwaitSocket(fd, POLLIN, MonotonicNow() + pipe_timeout)) {
+      return absl::DeadlineExceededError(absl::StrCat("nothing was written to ", path, " for ",
+                                                      absl::FormatDuration(pipe_timeout)));
+    }
     const ssize_t count = read(fd, buffer, sizeof(buffer));
     if (count < 0) {
       if (errno == EINTR) continue;
@@ -128,34 +147,29 @@ bool IsDirectory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot open", path, errno);
-  const absl::Cleanup closer = [fd] { close(fd); };
-  return ReadAll(fd, path, max_bytes);
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes,
+                                     absl::Duration pipe_timeout) {
+  SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenToRead(path));
+  return ReadAll(file.get(), path, max_bytes, pipe_timeout);
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot open", path, errno);
-  const absl::Cleanup closer = [fd] { close(fd); };
-  struct stat info;
-  if (fstat(fd, &info) != 0) return SystemError("cannot read", path, errno);
+  SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenToRead(path));
+  struct stat info = {};
+  if (fstat(file.get(), &info) != 0) return SystemError("cannot read", path, errno);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }
-  return ReadAll(fd, path, max_bytes);
+  return ReadAll(file.get(), path, max_bytes, kPipeTimeout);
 }
 
 absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t size) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot open", path, errno);
-  const absl::Cleanup closer = [fd] { close(fd); };
+  SYNCGRADS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenToRead(path));
   std::string bytes(size, '\0');
   size_t filled = 0;
   while (filled < size) {
     const ssize_t count =
-        pread(fd, &bytes[filled], size - filled, static_cast<off_t>(offset + filled));
+        pread(file.get(), &bytes[filled], size - filled, static_cast<off_t>(offset + filled));
     if (count < 0) {
       if (errno == EINTR) continue;
       return SystemError("cannot read", path, errno);

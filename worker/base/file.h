@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 namespace syncgrads {
@@ -23,19 +24,23 @@ std::string DirectoryOf(absl::string_view path);
 
 bool IsDirectory(const std::string& path);
 
-// Reads a whole file.
+// How long ReadFile waits for each piece of a pipe.
+inline constexpr absl::Duration kPipeTimeout = absl::Seconds(10);
+
+// Reads a whole file, or what comes from a pipe until it is closed.
 //
 // Errors:
 //   NotFound           there is no such file
 //   PermissionDenied   reading it is not permitted
 //   InvalidArgument    it is a directory, or longer than `max_bytes`
+//   DeadlineExceeded   it is a pipe, and nothing was written to it for `pipe_timeout`
 //   ResourceExhausted  there is no file descriptor, or no memory
 //   Internal           any other error of the system, with its message
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes,
+                                     absl::Duration pipe_timeout = kPipeTimeout);
 
-// Reads a whole file as ReadFile does, but only a regular file, and never waits: a pipe, for
-// example, would wait for its writer. Errors: those of ReadFile, and InvalidArgument if it is not a
-// regular file.
+// Reads a whole file as ReadFile does, but only a regular file, and never waits. Errors: those of
+// ReadFile, and InvalidArgument if it is not a regular file.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes);
 
 // Reads the `size` bytes of a file from `offset` on; fewer if it ends before. Errors: those of

@@ -27,6 +27,7 @@
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
 #include "common/net/wrong_tokens.h"
+#include "common/rpc/call_counts.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/peer_address.h"
 #include "common/rpc/refuse_compressed.h"
@@ -119,7 +120,7 @@ class DataServer::Service : public grpc::Service {
     if (!has_first) return absl::InvalidArgumentError("the first request must be open");
     SYNCGRADS_ASSIGN_OR_RETURN(const std::string token, FindShownToken(message));
     SYNCGRADS_RETURN_IF_ERROR(CheckPeer(context, token, peer));
-    strangers_.Admit(connection, /*may_send_much=*/true);
+    strangers_.Admit(connection);
     // Only calls that may read the rows count: others cannot use up the limit.
     const uint64_t calls = ++calls_;
     ++activity_;
@@ -268,12 +269,13 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   if (listening->server == nullptr) {
     return absl::UnavailableError("gRPC could not start the data server");
   }
-  listening->acceptor = std::make_unique<Acceptor>(
-      std::move(sockets.sockets), *listening->connections, &listening->strangers, warn,
-      [&to = *listening->taken_connections](FileDescriptor connection, bool /*is_local*/,
-                                            size_t taker) {
-        to.Take(std::move(connection), taker);
-      });
+  listening->acceptor =
+      std::make_unique<Acceptor>(std::move(sockets.sockets), *listening->connections,
+                                 &listening->strangers, CallsOfNewestServer(), warn,
+                                 [&to = *listening->taken_connections](
+                                     FileDescriptor connection, bool /*is_local*/, size_t taker) {
+                                   to.Take(std::move(connection), taker);
+                                 });
   server->listening_ = std::move(listening);
   return server;
 }

@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/log_level.h"
+#include "common/process_setup.h"
 #include "common/rpc/build_info.h"
 #include "common/status_macros.h"
 #include "worker/job/job_file.h"
@@ -202,6 +203,7 @@ int Main(std::vector<char*> args, std::vector<std::string> worker_args) {
 }  // namespace syncgrads
 
 int main(int argc, char** argv) {
+  syncgrads::SetUpProcess();
   std::vector<char*> args(argv, argv + argc);
   std::vector<std::string> worker_args;
   for (size_t i = 1; i < args.size(); ++i) {

@@ -152,6 +152,12 @@ absl::Status JobTable::MakeRoom() {
     if (unused == nullptr || job->abandoned_for() > unused->abandoned_for()) unused = job.get();
   }
   const uint32_t most = dependencies_.options.max_jobs;
+  if (const size_t closed = jobs_.size() - open; closed >= kMostClosedJobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(closed, " jobs have been closed, of at most ", kMostClosedJobs,
+                     ", and are kept because not all servers and members have been informed: ",
+                     "retry when they have"));
+  }
   if (open < most) return absl::OkStatus();
   const std::string limit = absl::StrCat(open, " jobs are open, of at most ", most, " (max_jobs)");
   if (unused == nullptr) {

@@ -60,7 +60,8 @@ class JobTable {
   //
   // Errors:
   //   ResourceExhausted               the job is for more than `max_workers` workers
-  //   ResourceExhausted               `max_jobs` are open, and none of them can be closed
+  //   ResourceExhausted               `max_jobs` are open, and none of them can be closed; or
+  //                                   10,000 are closed and not forgotten
   //   ResourceExhausted, Unavailable  the job cannot be stored
   absl::StatusOr<CoordinatedJob*> Open(const Hello& hello);
   // Closes one of these jobs; its members receive `reason`. Does nothing if it is closed.
@@ -77,6 +78,10 @@ class JobTable {
   const absl::Status& status() const { return status_; }
 
  private:
+  // The maximum number of closed jobs that are kept. A server that applies no changes would
+  // otherwise let them pile up.
+  static constexpr size_t kMostClosedJobs = 10'000;
+
   // Makes room for one more open job; see Open. Errors: ResourceExhausted.
   absl::Status MakeRoom();
   // Replaces the stored records by the plan's position, if none of them is needed any more.

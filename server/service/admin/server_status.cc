@@ -160,7 +160,7 @@ std::vector<std::string> WaitsOf(const Job& job, std::vector<GroupProgress> grou
 }  // namespace
 
 StatusReport::StatusReport(StatusSources sources)
-    : sources_(std::move(sources)), started_(sources_.clock.Now()) {}
+    : sources_(std::move(sources)), started_(sources_.clock.Now()), ticked_at_(started_) {}
 
 void StatusReport::SetConnections(const OpenConnections* connections, const Follower* follower) {
   MutexLock lock(mutex_);
@@ -171,6 +171,11 @@ void StatusReport::SetConnections(const OpenConnections* connections, const Foll
 bool StatusReport::SetDraining() {
   MutexLock lock(mutex_);
   return !std::exchange(draining_, true);
+}
+
+void StatusReport::Ticked() {
+  MutexLock lock(mutex_);
+  ticked_at_ = sources_.clock.Now();
 }
 
 void HidePaths(v1::GetStatusReply& reply) {
@@ -220,6 +225,7 @@ void StatusReport::FillReadiness(v1::GetStatusReply& reply) const {
   v1::ServerStatus& status = *reply.mutable_server();
   MutexLock lock(mutex_);
   status.set_draining(draining_);
+  status.set_idle_ms(Milliseconds(sources_.clock.Now() - ticked_at_));
   status.set_coordinator_reached(sources_.coordinator != nullptr ||
                                  (follower_ != nullptr && follower_->coordinator_reached()));
 }

@@ -63,11 +63,13 @@ class StatusReport {
   // From now on, reports that new jobs are refused.
   // Returns false if it was set before.
   bool SetDraining();
+  // The server has looked after its jobs.
+  void Ticked();
 
   // Fills in `reply`, which must be empty. Members have no incarnations and no hashes of secrets.
   void FillStatus(v1::GetStatusReply& reply) const;
-  // Fills in the server's index, whether it refuses new jobs, and whether it has a connection to
-  // the coordinator.
+  // Fills in the server's index, whether it refuses new jobs, whether it has a connection to the
+  // coordinator, and when it last looked after its jobs.
   void FillReadiness(v1::GetStatusReply& reply) const;
   v1::ServerLoad Load() const;
   // Returns the rounds per second, as in GroupStatus, of the job's group that has made most rounds
@@ -87,6 +89,7 @@ class StatusReport {
   const OpenConnections* connections_ ABSL_GUARDED_BY(mutex_) = nullptr;
   const Follower* follower_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time ticked_at_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace syncgrads::server

@@ -183,7 +183,7 @@ class JoinStream : public SignalStream<v1::WorkerSignal, v1::JobSignal>, public 
       return FinishAfterSending(ToGrpc(refused));
     }
     // Also a member whose token was replaced since, and which has shown its secret.
-    access_.Admitted(caller_, Action::kJoin);
+    access_.Admitted(caller_);
     member_ = *std::move(member);
     members_.Opened();
   }

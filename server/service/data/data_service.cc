@@ -225,7 +225,7 @@ class ExchangeStream : public DuplexStream, public AnswerSink, public MemberStre
     const StreamCredential credential =
         access_.has_rules() ? StreamCredential::kSecret : StreamCredential::kSecretOrToken;
     if (is_member) {
-      access_.Admitted(caller_, Action::kJoin);
+      access_.Admitted(caller_);
       return job->Admit(hello, credential);
     }
     Caller caller = caller_;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <list>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -23,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "common/net/call_flood.h"
 #include "common/net/listening_sockets.h"
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
@@ -44,6 +46,7 @@ namespace syncgrads {
 namespace {
 
 using ::syncgrads::testing::WaitUntil;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -82,6 +85,15 @@ class Client {
     char byte;
     return read(socket_.get(), &byte, 1) == 1;
   }
+  // Its address and port, after Connect.
+  std::string Endpoint() const {
+    sockaddr_in own = {};
+    socklen_t length = sizeof(own);
+    getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &length);
+    char address[INET_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET, &own.sin_addr, address, sizeof(address));
+    return absl::StrCat(address, ":", ntohs(own.sin_port));
+  }
 
  private:
   static sockaddr_in AddressOf(const std::string& address, uint16_t port) {
@@ -97,7 +109,7 @@ class Client {
 
 class AcceptorTest : public ::testing::Test {
  protected:
-  void Listen(ConnectionLimits limits, Strangers* strangers = nullptr) {
+  void Listen(ConnectionLimits limits, Strangers* strangers = nullptr, CallsOfGrpc calls = {}) {
     auto listening = ListenTcp({.bind = "127.0.0.1"});
     ASSERT_THAT(listening, IsOk());
     port_ = listening->port;
@@ -111,8 +123,8 @@ class AcceptorTest : public ::testing::Test {
       lines_.push_back(line);
     };
     connections_.emplace(std::move(limits), warn);
-    acceptor_.emplace(std::move(listening->sockets), *connections_, strangers, warn,
-                      [this](FileDescriptor connection, bool is_local, size_t taker) {
+    acceptor_.emplace(std::move(listening->sockets), *connections_, strangers, std::move(calls),
+                      warn, [this](FileDescriptor connection, bool is_local, size_t taker) {
                         EXPECT_LT(taker, Acceptor::kTakers);
                         sockaddr_storage own = {};
                         socklen_t length = sizeof(own);
@@ -259,6 +271,28 @@ TEST_F(AcceptorTest, StrangersAreCutInTime) {
   EXPECT_TRUE(WaitUntil([&] { return !lines().empty(); }));
   EXPECT_EQ(strangers.size(), 0u);
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("was admitted to nothing within 1ms")));
+  acceptor_.reset();
+}
+
+TEST_F(AcceptorTest, AConnectionThatFloodsWithCallsIsCut) {
+  std::atomic<int64_t> begun = 0;
+  std::string endpoint;
+  Listen({}, nullptr,
+         {[&] { return begun += 10'000; },
+          [&] {
+            MutexLock lock(mutex_);
+            return std::map<std::string, int64_t>{{endpoint, begun}};
+          }});
+  Client client;
+  ASSERT_TRUE(client.Connect(port_) && client.IsTaken());
+  {
+    MutexLock lock(mutex_);
+    endpoint = client.Endpoint();
+  }
+  EXPECT_FALSE(client.IsTaken()) << "it has to end";
+  EXPECT_TRUE(WaitUntil([&] { return !lines().empty(); }));
+  EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("connections are cut"),
+                                         HasSubstr(client.Endpoint() + " has begun"))));
   acceptor_.reset();
 }
 

@@ -1,6 +1,7 @@
 """Connections that do not speak HTTP/2 as they should, and calls without a hello."""
 
 import os
+import random
 import socket
 import ssl
 import threading
@@ -164,6 +165,13 @@ def _():
     return f"{sent} were taken, and another call is answered"
 
 
+def await_message(connection):
+    while (frame := connection.read()) is not None:
+        if frame[0] == RawConnection.DATA:
+            return
+    raise OSError("closed")
+
+
 def flood_with_resets(begin, path, first_stream):
     """For 3 s, opens and resets streams on three connections, without a pause, and connects again
     whenever one is closed. `begin` is called with each new connection."""
@@ -202,13 +210,22 @@ def _():
     def ask(connection):
         connection.send(RawConnection.headers("/syncgrads.v1.Admin/ReadClock"),
                         RawConnection.frame(RawConnection.DATA, 1, 1, bytes(5)))
-        while True:
-            frame = connection.read()
-            if frame is None:
-                raise OSError("closed")
-            if frame[0] == RawConnection.DATA:
-                return
+        await_message(connection)
     return flood_with_resets(ask, "/syncgrads.v1.Admin/ReadClock", 3)
+
+
+@row("the same from a member of a job")
+def _():
+    def join(connection):
+        number = random.getrandbits(63) + 1
+        hello = control.WorkerSignal(hello=control.Hello(
+            protocol_version=2, job=f"resets-{number}", incarnation=number, rank=0, world_size=1,
+            host="stranger")).SerializeToString()
+        connection.send(RawConnection.headers("/syncgrads.v1.Control/Join"),
+                        RawConnection.frame(RawConnection.DATA, 0, 1,
+                                            struct.pack(">BI", 0, len(hello)) + hello))
+        await_message(connection)
+    return flood_with_resets(join, "/syncgrads.v1.Control/Join", 3)
 
 
 @row("6,000 calls without a message, of a peer that never acknowledges the limit of streams")
@@ -303,7 +320,8 @@ def _():
     try:
         channel().unary_unary("/syncgrads.v1.Control/Shutdown")(b"", timeout=PATIENCE)
     except grpc.RpcError as error:
-        return check_refusal("no method", error.code(), error.details(), Code.UNIMPLEMENTED)
+        return check_refusal("no method", error.code(), error.details(), Code.UNIMPLEMENTED,
+                             "there is no method /syncgrads.v1.Control/Shutdown")
     raise Failure("a method that there is not was called")
 
 

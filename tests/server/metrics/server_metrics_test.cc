@@ -312,6 +312,12 @@ TEST(ReadinessTest, AServerThatIsAboutToStopIsNotReady) {
               absl::StatusCode::kUnavailable, {"refuses new jobs"});
 }
 
+TEST(ReadinessTest, AServerThatDoesNotLookAfterItsJobsIsNotReady) {
+  EXPECT_THAT(ReadinessOf(Parse("server { coordinator_reached: true idle_ms: 9000 }")), IsOk());
+  ExpectError(ReadinessOf(Parse("server { coordinator_reached: true idle_ms: 12000 }")),
+              absl::StatusCode::kUnavailable, {"server 0 has not looked after its jobs for 12s"});
+}
+
 TEST(ReadinessTest, AStalledJobDoesNotMakeTheServerUnready) {
   v1::GetStatusReply status = Parse(kCoordinator);
   status.mutable_jobs(0)->mutable_groups(0)->set_oldest_open_ms(3'600'000);

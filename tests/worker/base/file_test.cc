@@ -1,10 +1,15 @@
 #include "worker/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
+#include <thread>
 
+#include "common/file_descriptor.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 
@@ -75,6 +80,32 @@ TEST(FileTest, ARegularFileIsReadAndAnythingElseIsRefusedWithoutAWait) {
     ExpectError(ReadRegularFile(other, 10), absl::StatusCode::kInvalidArgument,
                 {other, "is not a regular file"});
   }
+}
+
+TEST(FileTest, APipeIsReadUntilItIsClosed) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&pipe] {
+    const FileDescriptor end(open(pipe.c_str(), O_WRONLY));
+    for (const char* piece : {"12", "345"})
+      EXPECT_GT(write(end.get(), piece, std::strlen(piece)), 0);
+  });
+  const absl::StatusOr<std::string> contents = ReadFile(pipe, 5);
+  writer.join();
+  EXPECT_EQ(contents.value_or("nothing"), "12345");
+}
+
+TEST(FileTest, APipeWithoutAWriterIsNotAwaitedForEver) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ExpectError(ReadFile(pipe, 5, /*pipe_timeout=*/absl::Milliseconds(1)),
+              absl::StatusCode::kDeadlineExceeded, {pipe, "1ms"});
+  // The same if there is a writer, which writes nothing.
+  const FileDescriptor silent(open(pipe.c_str(), O_RDWR));
+  ExpectError(ReadFile(pipe, 5, /*pipe_timeout=*/absl::Milliseconds(1)),
+              absl::StatusCode::kDeadlineExceeded, {pipe, "1ms"});
 }
 
 TEST(FileTest, RelativePathsAreTakenFromTheDirectory) {

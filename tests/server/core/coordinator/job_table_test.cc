@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/signals/protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -109,6 +110,17 @@ TEST_F(JobTableTest, AJobIsOpenUntilItIsClosedAndKeptUntilEveryServerKnows) {
   EXPECT_EQ(table_.Find("iris"), nullptr);
   EXPECT_THAT(table_.all(), IsEmpty());
   EXPECT_THAT(table_.status(), IsOk());
+}
+
+TEST_F(JobTableTest, ClosedJobsOfWhichAServerDoesNotKnowDoNotPileUp) {
+  log_.AttachOwn(own_);
+  for (int i = 0; i < 10'000; ++i) table_.Close(*Open(absl::StrCat("job", i)), "a test closes it");
+  table_.ForgetClosed();
+  ExpectError(table_.Open(HelloFor("next")), absl::StatusCode::kResourceExhausted,
+              {"10000 jobs have been closed, of at most 10000"});
+  ApplyAll();
+  table_.ForgetClosed();
+  EXPECT_THAT(table_.Open(HelloFor("next")), IsOk());
 }
 
 TEST_F(JobTableTest, EachJobOfANameHasALargerGeneration) {
