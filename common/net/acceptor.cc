@@ -30,9 +30,9 @@ constexpr int kBackoffMs = 50;
 constexpr absl::Duration kMostToTake = absl::Seconds(1);
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
-// The time between two looks at the calls of gRPC, and while too many wait. A look takes about 20
-// microseconds, and then another 20 for each connection.
-constexpr int kLookForFloodMs = 30, kLookInFloodMs = 10;
+// The time between two looks at the calls of gRPC, and while too many wait. A look takes about 0.1
+// ms, and then another 20 us for each connection.
+constexpr int kLookForFloodMs = 20, kLookInFloodMs = 10;
 // The time between two looks at the strangers. A look takes about a microsecond for each of them.
 int LookAtStrangersMs(size_t strangers) { return 10 + static_cast<int>(strangers / 20); }
 

@@ -40,7 +40,7 @@ class CallFlood {
   // `connections` must outlive this object.
   CallFlood(CallsOfGrpc calls, OpenConnections& connections);
 
-  // To be called every 10 ms, or less often while it has returned false. If more calls wait than
+  // To be called every 10 ms, and less often while !is_flooded(). If more calls wait than
   // may, and more than at the last look, resets the connections that have begun most of those since
   // then. Returns a text about each, for the log.
   std::vector<std::string> Look();
