@@ -18,7 +18,7 @@
 
 namespace syncgrads {
 
-// What gRPC counts; see CallCounts.
+// What gRPC counts; see CallsOfNewestServer (common/rpc/call_counts.h).
 struct CallsOfGrpc {
   // Returns the number of calls that have begun and not ended.
   std::function<int64_t()> open;

@@ -78,7 +78,7 @@ std::map<std::string, int64_t> BegunCalls(int64_t server) {
       last = std::max(last, NumberAt(socket, {"socketId"}));
       const json& name = At(socket, {"name"});
       if (!name.is_string()) continue;
-      // Such as "chttp2 ipv4:10.0.0.1:5000".
+      // The name ends with the peer: "chttp2 ipv4:10.0.0.1:5000".
       const std::string text = name.get<std::string>();
       const json details = Parsed(grpc_channelz_get_socket(NumberAt(socket, {"socketId"})));
       begun[EndpointOfPeer(text.substr(text.rfind(' ') + 1))] =

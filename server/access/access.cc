@@ -164,12 +164,12 @@ void Access::Refresh() {
   struct stat status = {};
   // While another file is moved to its place, the old rules apply.
   if (stat(options_.tokens_file.c_str(), &status) != 0) return;
-  if (IsRead(FileVersion(status)) || IsBeingWritten(FileVersion(status))) return;
+  const FileVersion version(status);
+  if (IsRead(version) || IsBeingWritten(version)) return;
   const absl::StatusOr<bool> read = Read();
   if (!read.ok()) {
     // A file that cannot be read is tried again at each call, in case that only descriptors or
     // memory were missing.
-    const FileVersion version(status);
     if (MutexLock lock(mutex_); std::exchange(warned_, version) == version) return;
     journal_.Warn(
         absl::StrCat("the file with the tokens has changed and cannot be used, the old "

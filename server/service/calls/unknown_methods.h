@@ -7,7 +7,7 @@
 
 #include "common/names.h"
 #include "common/net/open_connections.h"
-#include "server/service/calls/cancellable_call.h"
+#include "common/rpc/peer_address.h"
 
 namespace syncgrads::server {
 
@@ -27,18 +27,15 @@ class UnknownMethods : public grpc::CallbackGenericService {
   class Refusal : public grpc::ServerGenericBidiReactor {
    public:
     Refusal(grpc::GenericCallbackServerContext* context, OpenConnections& connections)
-        : call_(context, connections) {
+        : call_(connections, EndpointOfPeer(context->peer())) {
       Finish({grpc::StatusCode::UNIMPLEMENTED,
               "there is no method " + Printable(context->method(), kMaxNameBytes)});
     }
 
-    void OnDone() override {
-      call_.Done();
-      delete this;
-    }
+    void OnDone() override { delete this; }
 
    private:
-    CancellableCall call_;
+    const OpenConnections::Call call_;
   };
 
   OpenConnections& connections_;
