@@ -1,5 +1,6 @@
 #include "worker/trainer/checkpoint_keeper.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -14,8 +15,7 @@
 namespace syncgrads {
 namespace {
 
-// How long a checkpoint waits for the one before to be written; otherwise it is not
-// taken.
+// How long a checkpoint waits that was requested or is scheduled.
 constexpr absl::Duration kMoment = absl::Milliseconds(100);
 
 // The workers of a job that is stopped receive the signal within this time of each other.
@@ -64,8 +64,12 @@ void CheckpointKeeper::NoteAgreed() {
   requested_ = false;
 }
 
-absl::Status CheckpointKeeper::Take(const StepOutcome& outcome) {
-  const bool scheduled = schedule_->IsDue(run_.steps, run_.options.clock->Now());
+absl::Status CheckpointKeeper::Take(const StepOutcome& outcome, bool is_best) {
+  const bool is_scheduled = schedule_->IsDue(run_.steps, run_.options.clock->Now());
+  const Reason reason = is_last_       ? Reason::kLast
+                        : is_best      ? Reason::kBest
+                        : is_scheduled ? Reason::kSchedule
+                                       : Reason::kRequest;
   NoteAgreed();
   kept_step_ = run_.steps;
   kept_contributors_ = outcome.contributors.size();
@@ -77,21 +81,30 @@ absl::Status CheckpointKeeper::Take(const StepOutcome& outcome) {
   states_.UseMean(states);
   const bool writes = outcome.members.front() == run_.team.name();
   SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<Evaluation> evaluation, FindEvaluation(writes));
-  const absl::Status begun =
-      writes ? Begin(outcome, scheduled, states, evaluation) : absl::OkStatus();
+  const absl::Status begun = writes ? Begin(outcome, reason, states, evaluation) : absl::OkStatus();
   if (!states.empty()) SYNCGRADS_RETURN_IF_ERROR(states_.Use(own));
   return begun;
 }
 
-absl::Status CheckpointKeeper::Begin(const StepOutcome& outcome, bool scheduled,
+absl::Duration CheckpointKeeper::WaitOf(Reason reason) const {
+  if (reason == Reason::kLast) return run_.options.step_timeout;
+  if (reason != Reason::kBest) return kMoment;
+  // The other workers wait for this one in the next step.
+  absl::Duration others_wait = run_.options.step_timeout;
+  if (const uint32_t limit_s = run_.job.elastic().step_timeout_s(); limit_s != 0) {
+    others_wait = std::min(others_wait, absl::Seconds(limit_s));
+  }
+  return others_wait / 2;
+}
+
+absl::Status CheckpointKeeper::Begin(const StepOutcome& outcome, Reason reason,
                                      const std::vector<std::string>& states,
                                      const std::optional<Evaluation>& evaluation) {
   CheckpointWriter& writer = *run_.options.checkpoints;
-  const absl::Status free = writer.Finish(is_last_ ? run_.options.step_timeout : kMoment);
-  if (!free.ok()) {
+  if (const absl::Status free = writer.Finish(WaitOf(reason)); !free.ok()) {
     // A checkpoint that was requested is taken after the other has been written. The
     // request reaches workers at different steps, so it may be repeated.
-    requested_ = !is_last_ && !scheduled;
+    requested_ = reason == Reason::kRequest;
     if (requested_) return absl::OkStatus();
     Report({run_.steps, absl::UnavailableError("the previous one is still being written")});
     return absl::OkStatus();

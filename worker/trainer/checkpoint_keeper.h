@@ -48,8 +48,10 @@ class CheckpointKeeper {
   bool follows() const { return follows_; }
   // After a step: returns whether to take a checkpoint now. `contributors` are by tensor.
   bool IsAgreed(absl::Span<const Contributors> contributors);
-  // Takes a checkpoint after the step just made. A collective of this step's members.
-  absl::Status Take(const StepOutcome& outcome);
+  // Takes a checkpoint after the step just made. A collective of this step's members. `is_best`:
+  // the validation after this step is the best so far. The state then has no later chance, so the
+  // worker that writes waits for the checkpoint that is being written.
+  absl::Status Take(const StepOutcome& outcome, bool is_best = false);
   // Takes a checkpoint after the last step, unless it has been taken. A collective.
   absl::Status TakeLast();
 
@@ -63,13 +65,18 @@ class CheckpointKeeper {
   void Finish();
 
  private:
+  // Why a checkpoint is taken; if there are several reasons, the last of them here.
+  enum class Reason { kRequest, kSchedule, kBest, kLast };
+
   bool has_checkpoints() const { return schedule_.has_value(); }
   // Called when the workers have agreed on a checkpoint: restarts the schedule and drops
   // pending requests.
   void NoteAgreed();
-  // Starts to write the state on the host; only on the worker that writes. `scheduled`: nobody
-  // requested this checkpoint. `states` are those of LayerStates::Gather.
-  absl::Status Begin(const StepOutcome& outcome, bool scheduled,
+  // How long a checkpoint waits for the one before it to be written; otherwise it is not taken.
+  absl::Duration WaitOf(Reason reason) const;
+  // Starts to write the state on the host; only on the worker that writes. `states` are those of
+  // LayerStates::Gather.
+  absl::Status Begin(const StepOutcome& outcome, Reason reason,
                      const std::vector<std::string>& states,
                      const std::optional<Evaluation>& evaluation);
   // Returns what determines the best checkpoint: the validation after this step, if the job has

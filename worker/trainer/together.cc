@@ -214,9 +214,8 @@ absl::Status Together::EndStep(const std::vector<RowId>& rows, std::optional<dou
   if (validator_.watches_members()) validator_.WatchMembers(outcome);
   if (validates) SYNCGRADS_RETURN_IF_ERROR(validator_.Validate(outcome.members.size()));
   if (validates && run_.job.has_elastic()) validator_.NoteMembers(outcome);
-  if (is_agreed || (validates && validator_.keeps_best() && validator_.is_best())) {
-    SYNCGRADS_RETURN_IF_ERROR(keeper_.Take(outcome));
-  }
+  const bool is_best = validates && validator_.keeps_best() && validator_.is_best();
+  if (is_agreed || is_best) SYNCGRADS_RETURN_IF_ERROR(keeper_.Take(outcome, is_best));
   keeper_.ReportOutcomes();
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tests/worker/testing/fake_team.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "tests/worker/trainer/iris_run.h"
@@ -45,6 +46,7 @@ struct Worker {
     options.progress = &written;
     options.checkpoints = &writer;
     options.step_timeout = kTimeout;
+    options.note = [this](const std::string& line) { absl::StrAppend(&notes, line, "\n"); };
     return options;
   }
 
@@ -63,7 +65,15 @@ struct Worker {
     return true;
   }
 
+  // Validates the model, and takes a checkpoint if it is the best so far.
+  void TakeBest() {
+    SYNCGRADS_ASSERT_OK(validator.Validate(/*members=*/1));
+    ASSERT_TRUE(validator.is_best());
+    SYNCGRADS_EXPECT_OK(keeper->Take(*group->group().LastStep(kTimeout), /*is_best=*/true));
+  }
+
   Written written;
+  std::string notes;
   CheckpointWriter writer;
   IrisRun iris;
   LayerStates states;
@@ -130,6 +140,59 @@ TEST_F(CheckpointKeeperTest, WithoutCheckpointsAStoppedWorkerStopsAtOnce) {
     EXPECT_EQ(worker.keeper->Stop(), absl::CancelledError("stopped by a signal after step 1"));
     SYNCGRADS_EXPECT_OK(worker.keeper->TakeLast());
     EXPECT_EQ(worker.written.count, 0);
+  });
+}
+
+TEST_F(CheckpointKeeperTest, TheBestOneWaitsForTheOneThatIsBeingWritten) {
+  Job job = MakeJob("every_steps: 100 best: LOSS");
+  job.file.mutable_validation()->set_every_steps(1);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    worker.Step();
+    absl::Notification taken;
+    const auto complete = [&](Snapshot&) {
+      EXPECT_FALSE(taken.WaitForNotificationWithTimeout(absl::Milliseconds(300)));
+      return absl::OkStatus();
+    };
+    SYNCGRADS_ASSERT_OK(worker.writer.Begin(worker.state.TakeSnapshot({}), complete));
+    worker.Step();
+    worker.TakeBest();
+    taken.Notify();
+    worker.keeper->Finish();
+    EXPECT_EQ(worker.written.count, 2) << worker.notes;
+  });
+  const auto best = ReadCheckpoint(directory_.path() + "/run/best");
+  SYNCGRADS_ASSERT_OK(best);
+  EXPECT_EQ(best->manifest.step, 2u);
+  EXPECT_TRUE(best->manifest.score.has_value());
+}
+
+TEST_F(CheckpointKeeperTest, TheBestOneThatCannotWaitIsReportedAndNotTakenLater) {
+  Job job = MakeJob("every_steps: 100 best: LOSS");
+  job.file.mutable_validation()->set_every_steps(1);
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    worker.Step();
+    absl::Notification may_end;
+    const auto complete = [&](Snapshot&) {
+      EXPECT_TRUE(may_end.WaitForNotificationWithTimeout(kTimeout));
+      return absl::OkStatus();
+    };
+    SYNCGRADS_ASSERT_OK(worker.writer.Begin(worker.state.TakeSnapshot({}), complete));
+    worker.Step();
+    worker.iris.options.step_timeout = absl::Milliseconds(1);
+    worker.TakeBest();
+    worker.iris.options.step_timeout = kTimeout;
+    EXPECT_EQ(worker.notes,
+              "checkpoint not written after step 2: the previous one is still being written; "
+              "training continues\n");
+    may_end.Notify();
+    SYNCGRADS_EXPECT_OK(worker.writer.Finish(kTimeout));
+    EXPECT_FALSE(worker.Step());
+    worker.keeper->Finish();
+    EXPECT_EQ(worker.written.count, 1);
   });
 }
 
