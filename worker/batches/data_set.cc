@@ -289,6 +289,10 @@ void PixelScale::Apply(absl::Span<const float> pixels, T* to) const {
   }
 }
 
+bool SkipsDamaged(const v1::DataSpec& data) {
+  return data.imagenet().damaged() == v1::ImageNetSource::SKIPPED;
+}
+
 void DamagedImages::Add(absl::string_view message) {
   constexpr size_t kMaxMessages = 20;
   ++count_;

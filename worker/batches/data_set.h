@@ -92,6 +92,9 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 // neither the job nor the source has one. Errors: those of LoadDataSet.
 absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
 
+// Whether images that cannot be read are left out (data.imagenet.damaged).
+bool SkipsDamaged(const v1::DataSpec& data);
+
 // Collects the errors of images that could not be read, and counts the rows that were read. Not
 // thread-safe.
 class DamagedImages {

@@ -86,7 +86,7 @@ absl::StatusOr<Moments> Decode(const std::string& bytes, size_t columns) {
 
 absl::StatusOr<FeatureStatistics> FindStatistics(const v1::JobFile& job, const DataSet& data,
                                                  uint32_t world_size, const DeviceChoice& device,
-                                                 Team& team) {
+                                                 DamagedImages* damaged, Team& team) {
   const auto columns = static_cast<size_t>(data.shape.size());
   const std::vector<RowId> all =
       RowsOf(data.data, job.data().validation_every(), /*held_out=*/false);
@@ -96,14 +96,14 @@ absl::StatusOr<FeatureStatistics> FindStatistics(const v1::JobFile& job, const D
     const auto end =
         std::find_if(begin, all.end(), [&](const RowId& row) { return row.shard != begin->shard; });
     Moments moments(columns);
-    SYNCGRADS_RETURN_IF_ERROR(reader.ForEach(
-        absl::MakeConstSpan(&*begin, static_cast<size_t>(end - begin)),
-        /*damaged=*/nullptr, [&](const Matrix<double>& features, absl::Span<const double>) {
-          for (Eigen::Index row = 0; row < features.rows(); ++row) {
-            moments.Add(features.row(row).data());
-          }
-          return absl::OkStatus();
-        }));
+    SYNCGRADS_RETURN_IF_ERROR(
+        reader.ForEach(absl::MakeConstSpan(&*begin, static_cast<size_t>(end - begin)), damaged,
+                       [&](const Matrix<double>& features, absl::Span<const double>) {
+                         for (Eigen::Index row = 0; row < features.rows(); ++row) {
+                           moments.Add(features.row(row).data());
+                         }
+                         return absl::OkStatus();
+                       }));
     ours[data.data.shards[begin->shard].number] = Encode(moments);
     begin = end;
   }

@@ -26,6 +26,8 @@ struct FeatureStatistics {
 // collective. All workers get the same bits. The shards are combined in the order of their numbers,
 // so that the result does not depend on how they are divided among workers (Chan, Golub and
 // LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+// Images that cannot be read are left out and added to `damaged`; if it is null, the first is an
+// error.
 //
 // Errors:
 //   FailedPrecondition  no worker has a training row
@@ -33,7 +35,7 @@ struct FeatureStatistics {
 //   others              those of reading the rows, or the team's
 absl::StatusOr<FeatureStatistics> FindStatistics(const v1::JobFile& job, const DataSet& data,
                                                  uint32_t world_size, const DeviceChoice& device,
-                                                 Team& team);
+                                                 DamagedImages* damaged, Team& team);
 
 }  // namespace syncgrads
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -98,12 +99,10 @@ absl::Status EvaluateTrained(const v1::JobFile& job, Trainer& trainer, const Dat
 
 // Returns an error if this worker read no row because all were left out, and no worker evaluated
 // any.
-absl::Status CheckAnyWasRead(const TrainingResult& result) {
-  const DamagedImages& damaged = result.damaged;
-  if (damaged.count() == 0 || damaged.read() > 0 || result.trained_on.rows > 0) {
-    return absl::OkStatus();
-  }
-  for (const auto& evaluation : {result.held_out, result.validation}) {
+absl::Status CheckAnyWasRead(const DamagedImages& damaged,
+                             std::initializer_list<std::optional<Evaluation>> evaluations) {
+  if (damaged.count() == 0 || damaged.read() > 0) return absl::OkStatus();
+  for (const auto& evaluation : evaluations) {
     if (evaluation.has_value() && evaluation->rows > 0) return absl::OkStatus();
   }
   return absl::DataLossError(absl::StrCat("none of the rows could be read, in ", damaged.count(),
@@ -144,7 +143,8 @@ absl::StatusOr<TrainingResult> Train(const Job& job, const DataSet& data, Team& 
   result.skipped = trainer->skipped();
   SYNCGRADS_ASSIGN_OR_RETURN(result.replicas, trainer->replica().Compare(team));
   // After all collectives: other workers may have read rows.
-  SYNCGRADS_RETURN_IF_ERROR(CheckAnyWasRead(result));
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckAnyWasRead(result.damaged, {result.trained_on, result.held_out, result.validation}));
   return result;
 }
 
@@ -209,28 +209,37 @@ absl::StatusOr<EvaluationResult> EvaluateAs(const Job& job, Team& team,
                              BuildLoss(job.file.loss(), loaded.model->outputs(), extensions.losses,
                                        TargetsPerRow(job.file.data())));
   EvaluationResult result;
+  const auto options_for = [&](const v1::DataSpec& data, std::vector<uint32_t> top) {
+    return EvaluationOptions{std::move(top), SkipsDamaged(data) ? &result.damaged : nullptr};
+  };
   const uint32_t every = job.file.data().validation_every();
   if (job.file.has_validation()) {
     SYNCGRADS_ASSIGN_OR_RETURN(const std::optional<DataSet> own,
                                LoadValidationData(job, loaded.data, team));
     const DataSet& data = own.has_value() ? *own : loaded.data;
-    RowsInBatches<T> source(job.file, ValidationDataOf(job.file), data, team.world_size(), device);
+    const v1::DataSpec& spec = ValidationDataOf(job.file);
+    RowsInBatches<T> source(job.file, spec, data, team.world_size(), device);
     const std::vector<RowId> rows = RowsToEvaluate(data, own.has_value() ? 0 : every,
                                                    /*held_out=*/!own.has_value(), team);
     SYNCGRADS_ASSIGN_OR_RETURN(result.validation,
                                Evaluate("evaluation/validation", *loaded.model, loss, source, rows,
-                                        team, {TopsOf(job.file), /*damaged=*/nullptr}));
+                                        team, options_for(spec, TopsOf(job.file))));
+    SYNCGRADS_RETURN_IF_ERROR(CheckAnyWasRead(result.damaged, {result.validation}));
     return result;
   }
   RowsInBatches<T> source(job.file, job.file.data(), loaded.data, team.world_size(), device);
   const std::vector<RowId> all =
       RowsToEvaluate(loaded.data, /*validation_every=*/0, /*held_out=*/false, team);
-  SYNCGRADS_ASSIGN_OR_RETURN(result.all,
-                             Evaluate("evaluation/all", *loaded.model, loss, source, all, team));
-  if (every == 0) return result;
+  const EvaluationOptions options = options_for(job.file.data(), {});
   SYNCGRADS_ASSIGN_OR_RETURN(
-      result.held_out, Evaluate("evaluation/held_out", *loaded.model, loss, source,
-                                RowsToEvaluate(loaded.data, every, /*held_out=*/true, team), team));
+      result.all, Evaluate("evaluation/all", *loaded.model, loss, source, all, team, options));
+  if (every != 0) {
+    SYNCGRADS_ASSIGN_OR_RETURN(
+        result.held_out,
+        Evaluate("evaluation/held_out", *loaded.model, loss, source,
+                 RowsToEvaluate(loaded.data, every, /*held_out=*/true, team), team, options));
+  }
+  SYNCGRADS_RETURN_IF_ERROR(CheckAnyWasRead(result.damaged, {result.all, result.held_out}));
   return result;
 }
 

@@ -63,11 +63,14 @@ struct EvaluationResult {
   std::optional<Evaluation> all;
   // The evaluation on the held-out rows, if the job has any.
   std::optional<Evaluation> held_out;
+  // This worker's images that could not be read.
+  DamagedImages damaged;
 };
 
 // Evaluates the model in the file `parameters`: on the rows of the job's validation, or if it has
 // none, on the job's data. A collective. Errors: those of LoadDataSet, LoadValidationData,
-// Safetensors::Read, LoadModel, or the team.
+// Safetensors::Read, LoadModel, or the team; DataLoss if images are skipped, and none could be
+// read.
 absl::StatusOr<EvaluationResult> RunEvaluation(const Job& job, Team& team,
                                                const std::string& parameters,
                                                const Extensions& extensions = NoExtensions(),

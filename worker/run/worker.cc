@@ -156,6 +156,13 @@ absl::StatusOr<uint32_t> CountLocalWorkers(Team& team) {
   return static_cast<uint32_t>(std::count(hosts.begin(), hosts.end(), host));
 }
 
+void PrintSkipped(const DamagedImages& damaged, std::ostream& out) {
+  for (const std::string& message : damaged.messages()) out << "skipped: " << message << "\n";
+  if (damaged.count() > 0) {
+    out << "skipped images, counted each time they were read: " << damaged.count() << std::endl;
+  }
+}
+
 absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceChoice& device,
                    const Elastic* elastic, const std::string& name, Team& team,
                    std::optional<Snapshot>& kept, ReportTuned& report_tuned,
@@ -215,13 +222,7 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   const TrainingResult& result = *trained;
   if (result.trained_on.rows > 0) shown->Evaluated("trained_on", result.trained_on);
   if (result.held_out.has_value()) shown->Evaluated("held_out", *result.held_out);
-  for (const std::string& message : result.damaged.messages()) {
-    dependencies.out << "skipped: " << message << "\n";
-  }
-  if (result.damaged.count() > 0) {
-    dependencies.out << "skipped images, counted each time they were read: "
-                     << result.damaged.count() << std::endl;
-  }
+  PrintSkipped(result.damaged, dependencies.out);
   if (result.skipped.total() > 0) {
     dependencies.out << "skipped by this worker, in whole or in part: " << ToString(result.skipped)
                      << std::endl;
@@ -256,6 +257,7 @@ absl::Status UseModel(const Job& job, const WorkerOptions& options, const Device
     SYNCGRADS_ASSIGN_OR_RETURN(
         const EvaluationResult result,
         RunEvaluation(job, team, options.evaluate, dependencies.extensions, device));
+    PrintSkipped(result.damaged, dependencies.out);
     if (!team.is_master()) return absl::OkStatus();
     if (result.validation.has_value()) {
       dependencies.out << "validation: " << ToString(*result.validation) << "\n";

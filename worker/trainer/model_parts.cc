@@ -83,9 +83,9 @@ absl::StatusOr<ModelParts> MakeAs(TrainingRun& run) {
 template <typename T>
 absl::Status PrepareAs(const Job& job, TrainingRun& run, Model<T>& model, Team& informed) {
   if (MinMaxScaling<T>* scaling = FindMinMaxScaling(model); scaling != nullptr) {
-    SYNCGRADS_ASSIGN_OR_RETURN(
-        FeatureStatistics statistics,
-        FindStatistics(run.job, run.data, run.team.world_size(), run.options.device, informed));
+    SYNCGRADS_ASSIGN_OR_RETURN(FeatureStatistics statistics,
+                               FindStatistics(run.job, run.data, run.team.world_size(),
+                                              run.options.device, run.skipped_images(), informed));
     if (run.job.model().layers(0).has_standard_scaling()) {
       for (size_t i = 0; i < statistics.mean.size(); ++i) {
         statistics.minimum[i] = statistics.mean[i] - statistics.deviation[i];

@@ -33,7 +33,7 @@ TrainingRun::TrainingRun(const v1::JobFile& job, const DataSet& data, Team& team
       guard(GuardOptions(job, options)) {}
 
 DamagedImages* TrainingRun::skipped_images() {
-  return job.data().imagenet().damaged() == v1::ImageNetSource::SKIPPED ? &damaged : nullptr;
+  return SkipsDamaged(job.data()) ? &damaged : nullptr;
 }
 
 }  // namespace syncgrads

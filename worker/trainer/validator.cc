@@ -41,11 +41,10 @@ absl::StatusOr<Evaluation> Validator::EvaluateRows(size_t members) {
   const std::vector<RowId> rows =
       RowsToEvaluate(data, own_source ? 0 : run_.job.data().validation_every(),
                      /*held_out=*/!own_source, team);
-  const bool skips = spec.imagenet().damaged() == v1::ImageNetSource::SKIPPED;
   SYNCGRADS_ASSIGN_OR_RETURN(
       const Evaluation evaluation,
       replica_.Evaluate("validation", spec, data, rows, team,
-                        {TopsOf(run_.job), skips ? &run_.damaged : nullptr}));
+                        {TopsOf(run_.job), SkipsDamaged(spec) ? &run_.damaged : nullptr}));
   if (!run_.job.has_elastic() && evaluation.workers < members) {
     return absl::AbortedError(absl::StrCat("a worker was lost in the validation after step ",
                                            run_.steps, ": ", evaluation.workers, " of ", members,

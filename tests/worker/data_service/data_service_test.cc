@@ -100,8 +100,8 @@ TEST_F(DataServiceTest, ServedRowsAreThoseThatAWorkerWouldHaveRead) {
   EXPECT_EQ(their_targets, our_targets);
   // The ranges of F32 rows lose no precision either, because the layer that uses them is F32.
   SoleWorker alone;
-  const auto our_ranges = FindStatistics(job.file, *read, 1, DeviceChoice(), alone);
-  const auto their_ranges = FindStatistics(job.file, *served, 1, DeviceChoice(), alone);
+  const auto our_ranges = FindStatistics(job.file, *read, 1, DeviceChoice(), nullptr, alone);
+  const auto their_ranges = FindStatistics(job.file, *served, 1, DeviceChoice(), nullptr, alone);
   SYNCGRADS_ASSERT_OK(our_ranges);
   SYNCGRADS_ASSERT_OK(their_ranges);
   for (size_t i = 0; i < our_ranges->minimum.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "worker/run/operations.h"
 
 #include <gtest/gtest.h>
+#include <turbojpeg.h>
 
 #include <cmath>
 #include <filesystem>
@@ -95,6 +96,59 @@ TEST(RunTest, TrainingOnImagesOfWhichNoneCanBeReadIsAnError) {
                   {"none of the rows could be read", "a_1.JPEG"});
     });
   }
+}
+
+// A grey JPEG image of 8 x 8 pixels.
+std::string MakeJpeg() {
+  const std::vector<unsigned char> pixels(8 * 8, 100);
+  const tjhandle encoder = tjInitCompress();
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT(google-runtime-int): the library's type
+  EXPECT_EQ(
+      tjCompress2(encoder, pixels.data(), 8, 0, 8, TJPF_GRAY, &bytes, &size, TJSAMP_GRAY, 90, 0),
+      0);
+  std::string jpeg(reinterpret_cast<const char*>(bytes), size);
+  tjFree(bytes);
+  tjDestroy(encoder);
+  return jpeg;
+}
+
+TEST(RunTest, DamagedImagesAreSkippedInStatisticsAndWhenAModelIsEvaluated) {
+  const TemporaryDirectory directory;
+  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
+  std::string images = "ImageId,PredictionString\n";
+  for (const char* image : {"a_1", "a_2", "a_3", "a_4"}) {
+    absl::StrAppend(&images, image, ",n00000001 1 2 3 4\n");
+    directory.Write(absl::StrCat("ILSVRC/Data/CLS-LOC/train/n00000001/", image, ".JPEG"),
+                    image == std::string("a_4") ? "no image" : MakeJpeg());
+  }
+  directory.Write("LOC_train_solution.csv", images);
+  auto job = ParseJobFile(R"(
+      name: "damaged"
+      data { imagenet { path: "." smallest_side: 8 size: 8 } shards: 1 validation_every: 2 }
+      model { layers { standard_scaling {} } layers { flatten {} } layers { dense { outputs: 1 } } }
+      loss { sigmoid_cross_entropy {} }
+      optimizer { sgd {} }
+      batch_size: 2
+      epochs: 1)",
+                          directory.path() + "/damaged.job");
+  SYNCGRADS_ASSERT_OK(job);
+  const std::string path = directory.path() + "/m.safetensors";
+  const TrainingResult trained = TrainTo(*job, 1, path);
+  EXPECT_GT(trained.damaged.count(), 0u);
+  SoleWorker alone;
+  const auto evaluated = RunEvaluation(*job, alone, path);
+  SYNCGRADS_ASSERT_OK(evaluated);
+  EXPECT_EQ(evaluated->all->rows, 3u);
+  EXPECT_EQ(evaluated->held_out->rows, 2u);
+  EXPECT_EQ(evaluated->damaged.count(), 1u);
+  job->file.mutable_validation()->set_every_epochs(1);
+  const auto validated = RunEvaluation(*job, alone, path);
+  SYNCGRADS_ASSERT_OK(validated);
+  EXPECT_EQ(validated->validation->rows, 2u);
+  job->file.mutable_data()->mutable_imagenet()->set_damaged(v1::ImageNetSource::REFUSED);
+  job->file.clear_validation();
+  ExpectError(RunEvaluation(*job, alone, path), absl::StatusCode::kDataLoss, {"a_4.JPEG"});
 }
 
 TEST(RunTest, TheRowsThatWereHeldOutAreEvaluatedWhateverTheSeedAndHoweverManyWorkersThereAre) {
