@@ -186,7 +186,7 @@ absl::StatusOr<std::string> CheckpointDirectory::Write(Manifest manifest,
     Remove(path).IgnoreError();
     return written;
   }
-  SYNCGRADS_RETURN_IF_ERROR(Prune(manifest.step));
+  SYNCGRADS_RETURN_IF_ERROR(Prune(manifest));
   return path;
 }
 
@@ -205,10 +205,10 @@ absl::Status CheckpointDirectory::WriteFiles(const std::string& path, Manifest& 
   return WriteFileAtomically(ManifestOf(path), {ToJson(manifest)});
 }
 
-absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
+absl::Status CheckpointDirectory::Prune(const Manifest& newest) const {
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, Steps());
   std::optional<uint64_t> best;
-  double best_score = 0;
+  std::pair<bool, double> best_score;
   for (const uint64_t step : steps) {
     if (!options_.keep_best) break;
     const std::string path = ManifestOf(PathOf(step));
@@ -217,15 +217,17 @@ absl::Status CheckpointDirectory::Prune(uint64_t newest) const {
         json.ok() ? ParseManifest(*json, path) : json.status();
     // Ignores a damaged manifest; ReadNewest reports it.
     if (!manifest.ok() || !manifest->score.has_value()) continue;
-    if (best.has_value() && *manifest->score <= best_score) continue;
+    const bool is_comparable = manifest->best.empty() || manifest->best == newest.best;
+    const std::pair<bool, double> score = {is_comparable, *manifest->score};
+    if (best.has_value() && score <= best_score) continue;
     best = step;
-    best_score = *manifest->score;
+    best_score = score;
   }
-  SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "latest", PathOf(newest)));
+  SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "latest", PathOf(newest.step)));
   if (best.has_value()) SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "best", PathOf(*best)));
   absl::Status removed;
   for (size_t i = 0; i + options_.keep < steps.size(); ++i) {
-    if (steps[i] != best && steps[i] != newest) removed.Update(Remove(PathOf(steps[i])));
+    if (steps[i] != best && steps[i] != newest.step) removed.Update(Remove(PathOf(steps[i])));
   }
   return removed;
 }

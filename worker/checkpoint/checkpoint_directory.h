@@ -54,7 +54,8 @@ class CheckpointDirectory {
     std::string path;
     // How many of the newest checkpoints are kept; at least 1.
     uint32_t keep = 3;
-    // Whether the checkpoint with the highest score is kept as well, if any has a score.
+    // Whether the checkpoint with the highest score is kept as well, if any has a score. Scores
+    // by another Manifest::best than the newest checkpoint's count only if there are no others.
     bool keep_best = false;
   };
 
@@ -98,8 +99,8 @@ class CheckpointDirectory {
   absl::Status WriteFiles(const std::string& path, Manifest& manifest,
                           absl::Span<const CheckpointFile> files) const;
   // Updates the links `latest` and `best`, and removes the checkpoints that need not be
-  // kept. Called after the checkpoint of step `newest` has been written.
-  absl::Status Prune(uint64_t newest) const;
+  // kept. Called after the checkpoint with the manifest `newest` has been written.
+  absl::Status Prune(const Manifest& newest) const;
   // Removes step directories without a manifest. A process leaves one if it dies while it
   // writes or removes a checkpoint.
   absl::Status RemoveUnfinished() const;

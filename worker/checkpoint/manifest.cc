@@ -103,6 +103,8 @@ json Body(const Manifest& manifest) {
   if (manifest.score.has_value() && std::isfinite(*manifest.score)) {
     body["score"] = *manifest.score;
   }
+  if (!manifest.best.empty()) body["best"] = manifest.best;
+  if (!manifest.stopping_metric.empty()) body["stopping_metric"] = manifest.stopping_metric;
   for (const ManifestFile& file : manifest.files) {
     body["files"].push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"xxh3", Hex(file.checksum)}});
@@ -210,6 +212,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
     members.Read("learning_rate_factor", manifest.learning_rate_factor);
   }
   if (body.contains("score")) members.Read("score", manifest.score.emplace());
+  if (body.contains("best")) members.Read("best", manifest.best);
+  if (body.contains("stopping_metric")) members.Read("stopping_metric", manifest.stopping_metric);
   SYNCGRADS_RETURN_IF_ERROR(members.status());
   SYNCGRADS_RETURN_IF_ERROR(ReadLists(body, path, manifest));
   return manifest;

@@ -56,6 +56,10 @@ struct Manifest {
   std::map<std::string, double> evaluation;
   // The best checkpoint is the one with the highest score.
   std::optional<double> score;
+  // The values of checkpoint.best and early_stopping.metric in the job file: what `score` and the
+  // record of validations (trainer/validation) measure. Empty in checkpoints of older programs.
+  std::string best;
+  std::string stopping_metric;
   // The time of writing in UTC; no program reads it.
   std::string written_at;
   std::vector<ManifestFile> files;

@@ -129,6 +129,16 @@ std::optional<std::string> ValidationRecord::ReasonToStop() const {
                       best);
 }
 
+void ValidationRecord::BeginWhatDiffers(absl::string_view stopping_metric, absl::string_view best) {
+  if (!stopping_metric.empty() &&
+      stopping_metric != v1::EarlyStopping::Metric_Name(stopping_.metric())) {
+    state_[kBestStep] = state_[kBest] = state_[kWithoutImprovement] = 0;
+  }
+  if (!best.empty() && best != v1::Checkpoint::Best_Name(best_)) {
+    state_[kBestCheckpointStep] = state_[kBestScore] = 0;
+  }
+}
+
 NamedTensor ValidationRecord::state() {
   return {{"trainer/validation", DType::kF64, {kSize}}, state_.data()};
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/client.h"
 #include "proto/job.pb.h"
 #include "worker/batches/data_set.h"
@@ -86,6 +87,10 @@ class ValidationRecord {
 
   // The record as a tensor, for checkpoints and newcomers. Points into this object.
   NamedTensor state();
+  // Called when state() has been overwritten with that of a checkpoint, with what its manifest says
+  // of it. If this run's early_stopping.metric or checkpoint.best is another one, values cannot be
+  // compared: begins with that part anew. Empty: unknown, taken for the same.
+  void BeginWhatDiffers(absl::string_view stopping_metric, absl::string_view best);
 
  private:
   // kBestStep and kBest are those of early stopping, which has min_delta.

@@ -118,6 +118,8 @@ Snapshot TrainingState::TakeSnapshot(const std::vector<std::string>& states) {
   manifest.partition = v1::DataSpec::Partition_Name(job.data().partition());
   manifest.learning_rate_factor = run_.rate.of_job;
   manifest.data = run_.batches->HistoryAfter(run_.steps);
+  manifest.best = v1::Checkpoint::Best_Name(job.checkpoint().best());
+  manifest.stopping_metric = v1::EarlyStopping::Metric_Name(job.early_stopping().metric());
   manifest.written_at =
       absl::FormatTime(absl::RFC3339_sec, run_.options.clock->Now(), absl::UTCTimeZone());
   snapshot.model_metadata = ModelMetadata(run_.data.classes, manifest.shards, job.name());
@@ -211,6 +213,7 @@ absl::Status TrainingState::Restore(Resumption& from, TrainingGroup& group) {
         group.group().Restore(from.root, group.Values(), on_servers, run_.options.step_timeout));
   }
   RestoreCounters();
+  validator_.NoteRestored(from.manifest);
   run_.batches->ContinueAfter(run_.steps);
   from.snapshot.reset();
   return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "client/client.h"
 #include "proto/job.pb.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/evaluation/evaluation.h"
 #include "worker/evaluation/validation.h"
 #include "worker/trainer/layer_states.h"
@@ -33,6 +34,10 @@ class Validator {
 
   // Called before the first step of a run, which may be resumed after its end.
   void Start() { stops_early_ = record_.ReasonToStop().has_value(); }
+  // Called when the record has been restored from the checkpoint with this manifest.
+  void NoteRestored(const Manifest& manifest) {
+    record_.BeginWhatDiffers(manifest.stopping_metric, manifest.best);
+  }
   // Whether the model is validated after `step`.
   bool IsDue(uint64_t step) const;
   // Whether a checkpoint is taken after each validation that is the best so far.

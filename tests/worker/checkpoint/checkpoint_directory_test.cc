@@ -33,11 +33,13 @@ class CheckpointDirectoryTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::string> Write(CheckpointDirectory& checkpoints, uint64_t step,
-                                    std::optional<double> score = std::nullopt, size_t bytes = 10) {
+                                    std::optional<double> score = std::nullopt, size_t bytes = 10,
+                                    const std::string& best = "LOSS") {
     Manifest manifest;
     manifest.job = "job";
     manifest.step = step;
     manifest.score = score;
+    manifest.best = best;
     const std::string text = absl::StrCat("state after ", step);
     const std::string long_text(bytes, 'x');
     return checkpoints.Write(manifest, {{"state", {text, long_text}}, {"empty", {}}});
@@ -116,6 +118,19 @@ TEST_F(CheckpointDirectoryTest, AndTheBestOne) {
   SYNCGRADS_ASSERT_OK(Write(checkpoints, 7, 0.0));
   EXPECT_EQ(*checkpoints.Steps(), Steps({6, 7}));
   EXPECT_EQ(ReadCheckpoint(checkpoints.path() + "/best")->manifest.step, 7u);
+}
+
+TEST_F(CheckpointDirectoryTest, ScoresOfAnotherMetricAreNotCompared) {
+  CheckpointDirectory checkpoints = Open(/*keep=*/1, /*keep_best=*/true);
+  const auto best = [&] { return ReadCheckpoint(checkpoints.path() + "/best")->manifest.step; };
+  SYNCGRADS_ASSERT_OK(Write(checkpoints, 1, 0.9, 10, "ACCURACY"));
+  SYNCGRADS_ASSERT_OK(Write(checkpoints, 2, std::nullopt, 10, "LOSS"));
+  EXPECT_EQ(best(), 1u);
+  SYNCGRADS_ASSERT_OK(Write(checkpoints, 3, -0.3, 10, "LOSS"));
+  EXPECT_EQ(best(), 3u);
+  SYNCGRADS_ASSERT_OK(Write(checkpoints, 4, -0.4, 10, "LOSS"));
+  EXPECT_EQ(best(), 3u);
+  EXPECT_EQ(*checkpoints.Steps(), Steps({3, 4}));
 }
 
 TEST_F(CheckpointDirectoryTest, TheSameStepTakesThePlaceOfTheOneBefore) {

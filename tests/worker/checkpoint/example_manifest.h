@@ -25,6 +25,8 @@ inline Manifest ExampleManifest() {
   manifest.data = {{3, 8, 100}, {2, 8, 20}};
   manifest.evaluation = {{"loss", 0.1}, {"accuracy", 1.0}};
   manifest.score = -0.1;
+  manifest.best = "LOSS";
+  manifest.stopping_metric = "TOP1";
   manifest.written_at = "2026-01-02T03:04:05Z";
   manifest.files = {{"model.safetensors", 1234, 0x0123456789abcdef}, {"empty", 0, 1}};
   return manifest;

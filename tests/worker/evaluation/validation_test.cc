@@ -155,6 +155,28 @@ TEST_F(ValidationRecordTest, AValidationWithoutAValueIsNeverTheBest) {
             "20: val_loss has not improved in 2 validations; no validation had a value");
 }
 
+// Accuracies are above 0, and losses count with the opposite sign.
+TEST_F(ValidationRecordTest, ValuesOfAnotherMetricAreNotComparedAfterAResume) {
+  ValidationRecord before(Stopping(v1::EarlyStopping::TOP1), v1::Checkpoint::ACCURACY);
+  before.Add(1, Of(0.5, 3));
+  before.Add(2, Of(0.4, 2));
+  const auto resume = [&](v1::EarlyStopping::Metric metric, v1::Checkpoint::Best best) {
+    ValidationRecord record(Stopping(metric), best);
+    std::memcpy(record.state().data, before.state().data, before.state().spec.bytes());
+    record.BeginWhatDiffers("TOP1", "ACCURACY");
+    return record;
+  };
+  const std::vector<Evaluation> evaluations = {Of(0.3, 2), Of(0.2, 2), Of(0.1, 2), Of(0.1, 2)};
+  const ValidationRecord by_loss = resume(v1::EarlyStopping::VAL_LOSS, v1::Checkpoint::LOSS);
+  EXPECT_EQ(StopOf(by_loss, evaluations), "");
+  EXPECT_THAT(BestOf(by_loss, evaluations), ElementsAre(10, 20, 30));
+  const ValidationRecord mixed = resume(v1::EarlyStopping::TOP1, v1::Checkpoint::LOSS);
+  EXPECT_EQ(StopOf(mixed, evaluations),
+            "10: top1 has not improved in 2 validations; the best, 0.75, was after step 1");
+  const ValidationRecord same = resume(v1::EarlyStopping::TOP1, v1::Checkpoint::ACCURACY);
+  EXPECT_THAT(BestOf(same, evaluations), ElementsAre());
+}
+
 class ValidationTest : public ::testing::Test {
  protected:
   // A job with uneven rows, on 31 of which it is validated.
@@ -413,6 +435,26 @@ TEST_F(ValidationTest, ARunThatIsResumedContinuesTheCount) {
   for (const Reported& one : Train(job("whole"), /*resume=*/true)) {
     SYNCGRADS_ASSERT_OK(one.status);
     EXPECT_EQ(one.steps, 0u);
+  }
+}
+
+TEST_F(ValidationTest, ARunThatIsResumedWithAnotherMetricFindsTheBestAnew) {
+  const auto job = [this](const std::string& stopping) {
+    return MakeJob(absl::StrCat("epochs: 4 validation { every_steps: 2 ", kValData,
+                                " } early_stopping { ", stopping,
+                                " } checkpoint { directory: \"run\" every_steps: 5 }"));
+  };
+  for (const Reported& one : Train(job("metric: TOP1 patience: 1000"))) {
+    SYNCGRADS_ASSERT_OK(one.status);
+  }
+  const CheckpointDirectory directory({In("run")});
+  for (const uint64_t step : *directory.Steps()) {
+    if (step != 5) std::filesystem::remove_all(directory.PathOf(step));
+  }
+  // The validation after step 6 is the first by this metric.
+  for (const Reported& one : Train(job("metric: VAL_LOSS patience: 1"), /*resume=*/true)) {
+    SYNCGRADS_ASSERT_OK(one.status);
+    EXPECT_GT(one.steps, 6u) << one.stopped;
   }
 }
 
