@@ -17,11 +17,10 @@ constexpr uint64_t kOwnOrderStream = 8;
 // Data mode SHARDS: each worker uses its own shards, independent of the members.
 class ShardBatches : public Batches {
  public:
-  ShardBatches(Loader loader, uint32_t workers, uint32_t batch_size,
-               std::vector<DataSegment> history)
+  // `segment` is that of this run, without steps.
+  ShardBatches(Loader loader, const DataSegment& segment, std::vector<DataSegment> history)
       : loader_(std::move(loader)),
-        workers_(workers),
-        batch_size_(batch_size),
+        segment_(segment),
         history_(std::move(history)),
         steps_before_(StepsOf(history_)),
         steps_(steps_before_ + loader_.steps()),
@@ -46,9 +45,10 @@ class ShardBatches : public Batches {
   }
   std::vector<DataSegment> HistoryAfter(uint64_t steps) const override {
     std::vector<DataSegment> history = history_;
-    const bool same = !history.empty() && history.back().workers == workers_ &&
-                      history.back().batch_size == batch_size_;
-    if (!same) history.push_back({workers_, batch_size_, 0});
+    const bool same = !history.empty() && history.back().workers == segment_.workers &&
+                      history.back().batch_size == segment_.batch_size &&
+                      history.back().epochs == segment_.epochs;
+    if (!same) history.push_back(segment_);
     history.back().steps += steps - steps_before_;
     return history;
   }
@@ -61,8 +61,7 @@ class ShardBatches : public Batches {
   }
 
   Loader loader_;
-  const uint32_t workers_;
-  const uint32_t batch_size_;
+  const DataSegment segment_;
   const std::vector<DataSegment> history_;
   const uint64_t steps_before_;
   const uint64_t steps_;
@@ -203,8 +202,11 @@ absl::StatusOr<std::unique_ptr<Batches>> MakeBatches(const v1::JobFile& job, con
     }
   }
   SYNCGRADS_ASSIGN_OR_RETURN(Loader loader, Loader::Create(data.data, options));
-  return std::make_unique<ShardBatches>(std::move(loader), owners.workers, job.batch_size(),
-                                        owners.history);
+  DataSegment segment{owners.workers, job.batch_size()};
+  // A worker that joins an elastic job later does not know how the shards were used before: it
+  // skips the rows of all steps so far, and so do the others.
+  if (!job.has_elastic()) segment.epochs = job.epochs();
+  return std::make_unique<ShardBatches>(std::move(loader), segment, owners.history);
 }
 
 }  // namespace syncgrads

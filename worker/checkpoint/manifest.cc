@@ -94,7 +94,8 @@ json Body(const Manifest& manifest) {
   for (const DataSegment& segment : manifest.data) {
     body["data"].push_back({{"workers", segment.workers},
                             {"batch_size", segment.batch_size},
-                            {"steps", segment.steps}});
+                            {"steps", segment.steps},
+                            {"epochs", segment.epochs}});
   }
   if (manifest.learning_rate_factor != 1) {
     body["learning_rate_factor"] = manifest.learning_rate_factor;
@@ -131,6 +132,7 @@ absl::Status ReadLists(const json& body, const std::string& path, Manifest& mani
     of_segment.Read("workers", segment.workers);
     of_segment.Read("batch_size", segment.batch_size);
     of_segment.Read("steps", segment.steps);
+    if (value.contains("epochs")) of_segment.Read("epochs", segment.epochs);
     SYNCGRADS_RETURN_IF_ERROR(of_segment.status());
   }
   for (const auto& [name, value] : evaluation.items()) {

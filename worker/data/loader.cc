@@ -54,8 +54,8 @@ void ShardStream::BeginPass() {
 }
 
 void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
+  if (IsAtEnd(passes_)) return;
   if (next_ == current_.size()) {
-    if (rows_.empty() || (passes_ != 0 && pass_ + 1 >= passes_)) return;
     ++pass_;
     BeginPass();
   }
@@ -64,12 +64,16 @@ void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
   next_ = end;
 }
 
-void ShardStream::Skip(size_t count, uint64_t draws) {
+bool ShardStream::IsAtEnd(uint64_t passes) const {
+  if (next_ < current_.size()) return false;
+  return rows_.empty() || (passes != 0 && pass_ + 1 >= passes);
+}
+
+void ShardStream::Skip(size_t count, uint64_t draws, uint64_t passes) {
   std::vector<size_t> rows;
-  for (uint64_t i = 0; i < draws; ++i) {
+  for (uint64_t i = 0; i < draws && !IsAtEnd(passes) && !IsAtEnd(passes_); ++i) {
     rows.clear();
     Draw(count, rows);
-    if (rows.empty()) return;
   }
 }
 
@@ -106,7 +110,7 @@ absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& opt
     for (const DataSegment& segment : options.history) {
       const size_t used = options.all_shards ? PartOf(segment.batch_size, i, shards)
                                              : PartOf(segment, shard.number, data.total_shards);
-      loader.streams_.back().Skip(used, segment.steps);
+      loader.streams_.back().Skip(used, segment.steps, segment.epochs);
     }
     const std::optional<uint64_t> draws = loader.streams_.back().DrawsUntilEnd(part);
     endless = endless || !draws.has_value();

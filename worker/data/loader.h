@@ -45,14 +45,17 @@ class ShardStream {
   // pass.
   void Draw(size_t count, std::vector<size_t>& rows);
 
-  // Skips `draws` draws of `count` rows each.
-  void Skip(size_t count, uint64_t draws);
+  // Skips `draws` draws of `count` rows each; fewer if a stream of `passes` passes had ended before
+  // (0: it had no end).
+  void Skip(size_t count, uint64_t draws, uint64_t passes);
 
   // The number of draws of `count` rows until the end; nullopt if there is no end.
   std::optional<uint64_t> DrawsUntilEnd(size_t count) const;
 
  private:
   void BeginPass();
+  // Whether a stream of `passes` passes would have ended here.
+  bool IsAtEnd(uint64_t passes) const;
 
   const uint64_t seed_;
   const uint32_t number_;

@@ -22,7 +22,7 @@ inline Manifest ExampleManifest() {
   manifest.shards = 6;
   manifest.partition = "PERMUTED";
   manifest.learning_rate_factor = 0.1;
-  manifest.data = {{3, 8, 100}, {2, 8, 20}};
+  manifest.data = {{3, 8, 100, 4}, {2, 8, 20}};
   manifest.evaluation = {{"loss", 0.1}, {"accuracy", 1.0}};
   manifest.score = -0.1;
   manifest.best = "LOSS";

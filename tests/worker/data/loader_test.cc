@@ -171,6 +171,28 @@ TEST(LoaderTest, AfterAHistoryOfOtherWorkersEveryRowStillComesOnceAPass) {
   for (const auto& [row, count] : counts) EXPECT_EQ(count, 2) << row.first << " " << row.second;
 }
 
+// Of 101 rows, the first worker has 51 and makes six steps, and the second one makes five.
+TEST(LoaderTest, AfterMoreEpochsEveryRowStillComesOnceAPass) {
+  Loader::Options options = {.seed = 5, .batch_size = 10, .epochs = 1};
+  std::map<Row, int> counts;
+  for (const uint32_t epochs : {1, 2, 4}) {
+    options.epochs = epochs;
+    uint64_t steps = 0;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const auto batches = AllBatches(DataOf({51, 50}, rank, 2), options);
+      for (const auto& batch : batches) {
+        for (const Row& row : batch) ++counts[row];
+      }
+      steps = std::max<uint64_t>(steps, batches.size());
+    }
+    EXPECT_EQ(counts.size(), 101u);
+    for (const auto& [row, count] : counts) {
+      EXPECT_EQ(count, static_cast<int>(epochs)) << row.first << " " << row.second;
+    }
+    options.history.push_back({2, 10, steps, epochs});
+  }
+}
+
 TEST(LoaderTest, ABatchSmallerThanTheNumberOfShardsIsAnError) {
   ExpectError(Loader::Create(DataOf({9, 9, 9}, 0, 1), {.batch_size = 2, .epochs = 1}),
               absl::StatusCode::kInvalidArgument, {"batch_size is 2", "3 shards"});

@@ -314,7 +314,7 @@ TEST_F(CheckpointTest, ItIsRestoredOntoOtherNumbersOfServersAndWorkersBitForBit)
     }
     ASSERT_EQ(restored_.size(), 2u);
     for (const Snapshot& restored : restored_) {
-      EXPECT_EQ(restored.manifest.data, (std::vector<DataSegment>{{3, 7, 25}, {2, 7, 0}}));
+      EXPECT_EQ(restored.manifest.data, (std::vector<DataSegment>{{3, 7, 25, 4}, {2, 7, 0, 4}}));
       // Batch statistics belong to each worker, so they are not compared.
       for (const auto* tensors : {&restored.model, &restored.training}) {
         for (const SavedTensor& tensor : *tensors) {
