@@ -106,10 +106,18 @@ namespace {
 
 enum class Durability { kProcess, kMachine };
 
+std::string TemporaryBeside(const std::string& path) {
+  return absl::StrCat(path, ".", absl::Hex(DrawRandomNumber()));
+}
+
+int CreateTemporary(const std::string& path) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
 absl::Status Write(const std::string& path, absl::Span<const absl::string_view> pieces,
                    Durability durability) {
-  const std::string temporary = absl::StrCat(path, ".", absl::Hex(DrawRandomNumber()));
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const std::string temporary = TemporaryBeside(path);
+  const int fd = CreateTemporary(temporary);
   if (fd < 0) return SystemError("cannot create", temporary, errno);
   bool renamed = false;
   const absl::Cleanup remover = [&] {
@@ -184,6 +192,15 @@ absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offs
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) {
   return Write(path, pieces, Durability::kMachine);
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  if (IsDirectory(path)) return SystemError("cannot write", path, EISDIR);
+  const std::string temporary = TemporaryBeside(path);
+  const FileDescriptor file(CreateTemporary(temporary));
+  if (!file.valid()) return SystemError("cannot create", temporary, errno);
+  unlink(temporary.c_str());
+  return absl::OkStatus();
 }
 
 absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces) {

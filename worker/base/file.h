@@ -60,6 +60,10 @@ absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offs
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::Span<const absl::string_view> pieces);
 
+// Returns OK if WriteFileAtomically can create a file in the place of `path` now: creates an empty
+// temporary file beside it, and removes it. Errors: those of WriteFileAtomically.
+absl::Status CheckWritable(const std::string& path);
+
 // Writes a file as WriteFileAtomically does, but without syncing it. It is faster, but after a
 // crash of the machine the file may be damaged. Errors: those of WriteFileAtomically.
 absl::Status ReplaceFile(const std::string& path, absl::Span<const absl::string_view> pieces);

@@ -122,6 +122,7 @@ void NoteScale(const v1::DataSpec& data, absl::string_view field,
 
 absl::StatusOr<TrainingResult> Train(const Job& job, const DataSet& data, Team& team,
                                      TrainerOptions options, const std::string& output) {
+  if (!output.empty()) SYNCGRADS_RETURN_IF_ERROR(CheckWritable(output));
   if (options.note && team.is_master()) {
     NoteScale(job.file.data(), "data", options.note);
     NoteScale(job.file.validation().data(), "validation.data", options.note);

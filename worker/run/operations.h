@@ -42,8 +42,8 @@ struct TrainingResult {
 // Trains the job's model, writes it to the file `output` unless that is empty, evaluates it, and
 // compares the workers' replicas. A collective.
 //
-// Errors: those of LoadDataSet, FindResumption, Trainer, SaveModel, or the team; DataLoss if images
-// are skipped, and none could be read.
+// Errors: those of CheckWritable, before the first step; those of LoadDataSet, FindResumption,
+// Trainer, SaveModel, or the team; DataLoss if images are skipped, and none could be read.
 absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,12 @@ TrainingResult TrainTo(const Job& job, uint32_t world_size, const std::string& o
   });
   return result;
 }
+
+class CountedSteps : public NoProgress {
+ public:
+  void Stepped(uint64_t step, std::optional<double>) override { steps = step; }
+  uint64_t steps = 0;
+};
 
 std::vector<std::string> LinesOf(const std::string& path) {
   const auto contents = ReadFile(path, 1 << 20);
@@ -206,6 +213,27 @@ TEST(RunTest, TheModelIsWrittenEvenIfItCannotBeEvaluated) {
   SYNCGRADS_ASSERT_OK(evaluated);
   EXPECT_EQ(evaluated->all->rows, 150u);
   EXPECT_GT(*evaluated->all->correct, 75u);  // of three classes
+}
+
+TEST(RunTest, AnOutputThatCannotBeWrittenIsAnErrorBeforeTheFirstStep) {
+  const TemporaryDirectory directory;
+  const auto train_to = [](const std::string& output) {
+    absl::StatusOr<TrainingResult> trained;
+    uint64_t steps = 0;
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      CountedSteps progress;
+      TrainerOptions options;
+      options.progress = &progress;
+      trained = RunTraining(Iris(), team, options, output);
+      steps = progress.steps;
+    });
+    EXPECT_EQ(steps, 0u);
+    return trained.status();
+  };
+  ExpectError(train_to(directory.path() + "/none/m.safetensors"), absl::StatusCode::kNotFound,
+              {"/none/m.safetensors"});
+  ExpectError(train_to(directory.path()), absl::StatusCode::kInvalidArgument, {directory.path()});
 }
 
 TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
