@@ -1,5 +1,6 @@
 #include "worker/checkpoint/checkpoint_writer.h"
 
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -84,10 +85,14 @@ void CheckpointWriter::Run(const std::shared_ptr<State>& state) {
       work = std::exchange(state->next, std::nullopt);
     }
     CheckpointOutcome outcome{work->snapshot.manifest.step, absl::UnknownError("")};
-    const absl::Status completed =
-        work->complete ? work->complete(work->snapshot) : absl::OkStatus();
-    outcome.path = completed.ok() ? WriteSnapshot(work->snapshot, state->directory)
-                                  : absl::StatusOr<std::string>(completed);
+    try {
+      const absl::Status completed =
+          work->complete ? work->complete(work->snapshot) : absl::OkStatus();
+      outcome.path = completed.ok() ? WriteSnapshot(work->snapshot, state->directory)
+                                    : absl::StatusOr<std::string>(completed);
+    } catch (const std::bad_alloc&) {
+      outcome.path = absl::ResourceExhaustedError("not enough memory to write it");
+    }
     // Frees the snapshot before Begin can accept the next one: only one is in memory.
     work.reset();
     MutexLock lock(state->mutex);

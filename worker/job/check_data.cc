@@ -15,6 +15,8 @@ namespace {
 
 // The largest side, and the largest number of channels, of an image.
 constexpr uint32_t kMaxImage = 1 << 14;
+// The most rows that are generated. Their numbers alone are 32 GiB.
+constexpr uint64_t kMostGeneratedRows = uint64_t{1} << 32;
 
 absl::Status CheckJoinedTables(const v1::TableSource& table, const Field& field) {
   std::set<std::string> files;
@@ -191,6 +193,12 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
         return field.Member("generated")
             .Member("rows")
             .Error("is 0 or missing, must be at least 1");
+      }
+      if (data.generated().rows() > kMostGeneratedRows) {
+        return field.Member("generated")
+            .Member("rows")
+            .Error(absl::StrCat("is ", data.generated().rows(), ", must be at most ",
+                                kMostGeneratedRows));
       }
       break;
     case v1::DataSpec::kNumpy:

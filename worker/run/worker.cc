@@ -495,15 +495,19 @@ WorkerOutcome RunStatic(const Job& job, WorkerOptions options, const DeviceChoic
 // the lease of its predecessor still runs, it waits for the end of it.
 WorkerOutcome RunElastic(const Job& job, WorkerOptions options, const DeviceChoice& device,
                          ClientOptions client, const WorkerDependencies& dependencies) {
-  const absl::StatusOr<Elastic> elastic = PrepareElastic(job, client);
-  if (!elastic.ok()) return {elastic.status(), absl::OkStatus()};
+  Elastic elastic;
+  const absl::Status prepared = CatchOutOfMemory([&]() -> absl::Status {
+    SYNCGRADS_ASSIGN_OR_RETURN(elastic, PrepareElastic(job, client));
+    return absl::OkStatus();
+  });
+  if (!prepared.ok()) return {prepared, absl::OkStatus()};
   const bool only_running = client.only_running;
   std::optional<Snapshot> kept;
   bool was_member = false;
   Comeback comeback(options.timeout, dependencies.stop);
   while (true) {
     const WorkerOutcome outcome =
-        RunOnce(job, options, device, client, &*elastic, kept, dependencies);
+        RunOnce(job, options, device, client, &elastic, kept, dependencies);
     if (IsFinal(outcome, dependencies.stop)) return outcome;
     if (absl::IsDataLoss(outcome.membership) && OutlivesServers(job) && comeback.Begin()) {
       dependencies.out << outcome.membership.message() << "; starting again" << std::endl;

@@ -137,6 +137,8 @@ TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
   ExpectRefused("batch_size: 8", "batch_size: 8 dtype: 77", {"dir/x.job:2:"});
   ExpectRefused("\"iris.csv\"", "\"iris.csv\" delimiter: \"ab\"",
                 {"dir/x.job:5:", "data.table.delimiter: \"ab\" has 2 bytes"});
+  ExpectRefused("table { path: \"iris.csv\" }", "generated { rows: 4294967297 }",
+                {"dir/x.job:5:", "data.generated.rows: is 4294967297", "at most 4294967296"});
 }
 
 TEST(JobFileTest, ConsistencyThatCannotBeIsNamed) {

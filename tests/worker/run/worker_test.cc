@@ -113,6 +113,20 @@ TEST_F(WorkerTest, AModelThatDoesNotFitIsAnErrorWithItsSize) {
   ExpectError(Run(), absl::StatusCode::kResourceExhausted, {"123456789 bytes"});
 }
 
+TEST_F(WorkerTest, DataOfAnElasticJobThatDoesNotFitIsAnErrorWithItsSize) {
+  options_.job = directory_.Write("greedy.job", R"(
+      name: "greedy" batch_size: 1 epochs: 1 elastic {}
+      data { custom { kind: "greedy" } target: "y" mode: DYNAMIC }
+      model { layers { dense { outputs: 1 } } }
+      loss { squared_error {} }
+      optimizer { sgd {} })");
+  options_.server = "127.0.0.1:1";
+  extensions_.readers.Add("greedy", [](const CustomReaderOptions&) -> absl::StatusOr<Table> {
+    throw OutOfMemory("not enough memory for 123456789 bytes");
+  });
+  ExpectError(Run(), absl::StatusCode::kResourceExhausted, {"123456789 bytes"});
+}
+
 TEST_F(WorkerTest, AProgramCanAddLoggers) {
   extensions_.loggers = {
       CsvLog::In(directory_.path()),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -193,6 +194,21 @@ TEST_F(CheckpointKeeperTest, TheBestOneThatCannotWaitIsReportedAndNotTakenLater)
     EXPECT_FALSE(worker.Step());
     worker.keeper->Finish();
     EXPECT_EQ(worker.written.count, 1);
+  });
+}
+
+TEST_F(CheckpointKeeperTest, WithoutMemoryToWriteItTrainingContinues) {
+  const Job job = MakeJob("every_steps: 100");
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    Worker worker(job, team);
+    worker.Step();
+    SYNCGRADS_ASSERT_OK(worker.writer.Begin(
+        worker.state.TakeSnapshot({}), [](Snapshot&) -> absl::Status { throw std::bad_alloc(); }));
+    worker.keeper->Finish();
+    EXPECT_EQ(worker.notes,
+              "checkpoint not written after step 1: not enough memory to write it; training "
+              "continues\n");
   });
 }
 
