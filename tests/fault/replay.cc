@@ -107,7 +107,8 @@ class Replayed {
 absl::StatusOr<std::unique_ptr<Replayed>> Replayed::Create(Job job, uint32_t workers) {
   std::unique_ptr<Replayed> replayed(new Replayed(std::move(job)));
   const v1::JobFile& file = replayed->job_.file;
-  SYNCGRADS_ASSIGN_OR_RETURN(replayed->data_, LoadWholeDataSet(replayed->job_, workers));
+  SYNCGRADS_ASSIGN_OR_RETURN(replayed->data_,
+                             LoadWholeDataSet(replayed->job_, workers, /*rank=*/0));
   SYNCGRADS_ASSIGN_OR_RETURN(replayed->device_, MakeDevice<float>(file, workers, DeviceChoice()));
   SYNCGRADS_ASSIGN_OR_RETURN(
       replayed->model_,

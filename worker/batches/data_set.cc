@@ -222,13 +222,13 @@ absl::StatusOr<v1::DataSpec> SpecFor(const Job& job, uint32_t owners) {
   return data;
 }
 
+// `rank` is the worker's, also if `team` is that of a sole worker.
 absl::StatusOr<DataSet> LoadFor(const Job& job, const DataSetOptions& options, uint32_t owners,
-                                Team& team) {
+                                uint32_t rank, Team& team) {
   const TargetKind kind = options.with_targets ? TargetKindOf(job.file.loss()) : TargetKind::kNone;
   // Every worker loads all shards if each trains on all rows.
   if (job.file.data().partition() == v1::DataSpec::ALL) owners = 1;
-  SYNCGRADS_ASSIGN_OR_RETURN(DataSet set,
-                             LoadRows(job, {team.rank(), team.world_size(), owners, kind}));
+  SYNCGRADS_ASSIGN_OR_RETURN(DataSet set, LoadRows(job, {rank, team.world_size(), owners, kind}));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents ours, ContentsOf(set.data));
   SYNCGRADS_ASSIGN_OR_RETURN(const Contents all, Agree(ours, team));
   set.classes = options.classes;
@@ -271,12 +271,12 @@ absl::StatusOr<DataSet> LoadRows(const Job& job, const ServedDataRequest& reques
 }
 
 absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& options, Team& team) {
-  return LoadFor(job, options, options.owners, team);
+  return LoadFor(job, options, options.owners, team.rank(), team);
 }
 
-absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners) {
+absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners, uint32_t rank) {
   SoleWorker nobody_else;
-  return LoadFor(job, DataSetOptions(), owners, nobody_else);
+  return LoadFor(job, DataSetOptions(), owners, rank, nobody_else);
 }
 
 template <typename T>

@@ -89,8 +89,9 @@ absl::StatusOr<DataSet> LoadDataSet(const Job& job, const DataSetOptions& option
 
 // Loads all shards, for jobs in which each worker reads all data: in an elastic job a
 // worker may have to replace any other. `owners` is the number of shards to make if
-// neither the job nor the source has one. Errors: those of LoadDataSet.
-absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners);
+// neither the job nor the source has one. `rank` is this worker's: it selects one of the processes
+// in data.served_from. Errors: those of LoadDataSet.
+absl::StatusOr<DataSet> LoadWholeDataSet(const Job& job, uint32_t owners, uint32_t rank);
 
 // Whether images that cannot be read are left out (data.imagenet.damaged).
 bool SkipsDamaged(const v1::DataSpec& data);

@@ -79,6 +79,7 @@ struct ServedData {
 
 // Selects the rows to serve.
 struct ServedDataRequest {
+  // Also selects one of several processes.
   uint32_t rank = 0;
   uint32_t world_size = 1;
   // If not 0, all shards are served. The data is then cut into `owners` shards, unless the job

@@ -279,7 +279,8 @@ absl::StatusOr<TrainingResult> RunTraining(const Job& job, Team& team,
                                            const TrainerOptions& options,
                                            const std::string& output) {
   if (job.file.consistency().has_best_of()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data, LoadWholeDataSet(job, team.world_size()));
+    SYNCGRADS_ASSIGN_OR_RETURN(const DataSet data,
+                               LoadWholeDataSet(job, team.world_size(), team.rank()));
     TrainerOptions of_rank = options;
     of_rank.rank = team.rank();
     of_rank.owners = team.world_size();

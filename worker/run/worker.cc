@@ -398,7 +398,9 @@ absl::StatusOr<Elastic> PrepareElastic(const Job& job, const ClientOptions& clie
           "shards");
     }
   }
-  SYNCGRADS_ASSIGN_OR_RETURN(elastic.data, LoadWholeDataSet(job, elastic.owners));
+  // With data.mode DYNAMIC a worker may have no rank before it joins.
+  const uint32_t rank = client.rank.value_or(client.local_rank.value_or(0));
+  SYNCGRADS_ASSIGN_OR_RETURN(elastic.data, LoadWholeDataSet(job, elastic.owners, rank));
   SoleWorker nobody_else;
   SYNCGRADS_ASSIGN_OR_RETURN(elastic.validation,
                              LoadValidationData(job, elastic.data, nobody_else));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,12 +41,31 @@ Job JobWith(const std::string& data) {
 }
 
 std::vector<double> FirstRowOf(const Job& job) {
-  const auto data = LoadWholeDataSet(job, /*owners=*/1);
+  const auto data = LoadWholeDataSet(job, /*owners=*/1, /*rank=*/0);
   SYNCGRADS_EXPECT_OK(data);
   Matrix<double> row;
   std::vector<double> targets;
   SYNCGRADS_EXPECT_OK(ReadRows(*data, {{0, 0}}, ImageUse(), row, targets, nullptr));
   return {row.data(), row.data() + row.size()};
+}
+
+// Notes the rank of a request, and refuses it.
+class NotedHost : public DataHost {
+ public:
+  absl::StatusOr<ServedData> Open(const ServedDataRequest& request) const override {
+    rank = request.rank;
+    return absl::UnavailableError("no rows");
+  }
+  mutable uint32_t rank = 0;
+};
+
+TEST(DataSetTest, AWorkerThatRequestsAllRowsDoesSoWithItsOwnRank) {
+  Job job = JobWith("generated { rows: 12 }");
+  const auto host = std::make_shared<NotedHost>();
+  job.data_host = host;
+  ExpectError(LoadWholeDataSet(job, /*owners=*/3, /*rank=*/2), absl::StatusCode::kUnavailable,
+              {"no rows"});
+  EXPECT_EQ(host->rank, 2u);
 }
 
 TEST(DataSetTest, EachChannelOfAnImageHasItsOwnMeanAndStandardDeviation) {

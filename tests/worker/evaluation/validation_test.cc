@@ -554,7 +554,7 @@ TEST_F(ValidationTest, AWorkerThatIsLostInAValidationOfAnElasticJobIsNamedAndThe
       MakeJob(absl::StrCat("steps: 12 elastic {} validation { every_steps: 4 ", kValData, " }"));
   Job dynamic = job;
   dynamic.file.mutable_data()->set_mode(v1::DataSpec::DYNAMIC);
-  const auto data = LoadWholeDataSet(dynamic, kWorkers);
+  const auto data = LoadWholeDataSet(dynamic, kWorkers, /*rank=*/0);
   SYNCGRADS_ASSERT_OK(data);
   SoleWorker alone;
   const auto validation = LoadValidationData(dynamic, *data, alone);

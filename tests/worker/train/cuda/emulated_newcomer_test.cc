@@ -70,7 +70,7 @@ TEST_P(EmulatedNewcomerTest, AllEndEqual) {
       optimizer { adam { learning_rate: 0.01 } })",
                                 "examples/iris/elastic.job");
   SYNCGRADS_ASSERT_OK(job);
-  const auto data = LoadWholeDataSet(*job, kWorkers);
+  const auto data = LoadWholeDataSet(*job, kWorkers, /*rank=*/0);
   SYNCGRADS_ASSERT_OK(data);
   testing::Cluster cluster(2);
   absl::Notification some_steps, joined;
