@@ -163,6 +163,7 @@ namespace {
 
 absl::StatusOr<DataSet> OpenServed(const Job& job, ServedDataRequest request) {
   request.partition = job.file.data().partition();
+  request.split = job.file.data().split();
   SYNCGRADS_ASSIGN_OR_RETURN(ServedData opened, job.data_host->Open(request));
   DataSet set;
   set.data = std::move(opened.data);

@@ -87,6 +87,7 @@ struct ServedDataRequest {
   uint32_t owners = 0;
   TargetKind target_kind = TargetKind::kNone;
   v1::DataSpec::Partition partition = v1::DataSpec::PERMUTED;
+  v1::DataSpec::Split split = v1::DataSpec::KEEP_REMAINDER;
 };
 
 // The processes that serve rows.

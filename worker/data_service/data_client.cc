@@ -226,6 +226,7 @@ class DataHosts : public DataHost {
     *open.mutable_data() = job_.data();
     open.mutable_data()->clear_served_from();
     open.mutable_data()->set_partition(request.partition);
+    open.mutable_data()->set_split(request.split);
     open.set_rank(request.rank);
     open.set_world_size(request.world_size);
     open.set_owners(request.owners);

@@ -20,6 +20,7 @@ using google::protobuf::util::MessageDifferencer;
 v1::DataSpec WhatMustBeEqual(v1::DataSpec data) {
   data.clear_served_from();
   data.clear_partition();
+  data.clear_split();
   return data;
 }
 
@@ -74,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   Job of_worker = job;
   of_worker.file.set_seed(request.seed());
   of_worker.file.mutable_data()->set_partition(request.data().partition());
+  of_worker.file.mutable_data()->set_split(request.data().split());
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(of_worker, rows));
   OwnRowsOptions options;
   options.dtype = request.dtype();

@@ -330,9 +330,10 @@ absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::strin
 absl::Status RunPrediction(const Job& job_file, Team& team, const std::string& parameters,
                            const std::string& output, const Extensions& extensions,
                            const DeviceChoice& device) {
-  // So that the predictions, in rank order, are in the order of the source.
+  // So that the predictions, in rank order, are those of all rows in the order of the source.
   Job job = job_file;
   job.file.mutable_data()->set_partition(v1::DataSpec::CONTIGUOUS);
+  job.file.mutable_data()->set_split(v1::DataSpec::KEEP_REMAINDER);
   return job.file.dtype() == v1::F64
              ? PredictAs<double>(job, team, parameters, output, extensions, device)
              : PredictAs<float>(job, team, parameters, output, extensions, device);

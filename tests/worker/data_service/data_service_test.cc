@@ -110,6 +110,21 @@ TEST_F(DataServiceTest, ServedRowsAreThoseThatAWorkerWouldHaveRead) {
   }
 }
 
+TEST_F(DataServiceTest, TheSplitOfTheRowsIsThatOfTheWorker) {
+  Job job = PointsJob(/*rows=*/101);
+  job.file.mutable_data()->set_split(v1::DataSpec::DROP_REMAINDER);
+  Serve(job);
+  const auto rows_of = [](const Job& served) -> size_t {
+    const auto set = LoadRows(served, {0, 1, 0, TargetKind::kNone});
+    SYNCGRADS_EXPECT_OK(set);
+    return set.ok() ? RowsOf(set->data, /*validation_every=*/0, /*held_out=*/false).size() : 0;
+  };
+  Job served = ServedJob(job);
+  EXPECT_EQ(rows_of(served), 100u);
+  served.file.mutable_data()->set_split(v1::DataSpec::KEEP_REMAINDER);
+  EXPECT_EQ(rows_of(served), 101u);
+}
+
 TEST_F(DataServiceTest, BatchesAreAskedForAheadAndTakenInAnyOrder) {
   const Job job = PointsJob();
   Serve(job);

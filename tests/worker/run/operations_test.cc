@@ -251,6 +251,11 @@ TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
   const auto lines = LinesOf(directory.path() + "/one.csv");
   EXPECT_EQ(LinesOf(directory.path() + "/two.csv"), lines);
   ASSERT_EQ(lines.size(), 151u);
+  Job dropping = Iris();
+  dropping.file.mutable_data()->set_shards(4);
+  dropping.file.mutable_data()->set_split(v1::DataSpec::DROP_REMAINDER);
+  SYNCGRADS_ASSERT_OK(RunPrediction(dropping, alone, path, directory.path() + "/four.csv"));
+  EXPECT_EQ(LinesOf(directory.path() + "/four.csv").size(), lines.size());
   EXPECT_EQ(lines[0], "class,Iris-setosa,Iris-versicolor,Iris-virginica");
   const auto rows = LinesOf("examples/iris/iris.csv");
   uint64_t correct = 0;
