@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
@@ -37,12 +38,10 @@ void Trace::Add(Row row, absl::string_view name, absl::Time begin, absl::Time en
 }
 
 absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path,
-                                                     absl::string_view worker) {
-  auto trace = absl::WrapUnique(new Trace());
-  trace->file_.open(path, std::ios::trunc);
-  if (!trace->file_) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot write the trace ", path));
-  }
+                                                     absl::string_view worker, LogFile::Warn warn) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      LogFile file, LogFile::Open(path, "trace", LogFile::Existing::kReplaced, std::move(warn)));
+  auto trace = absl::WrapUnique(new Trace(std::move(file)));
   trace->Write(NameEvent("process_name", 0, worker));
   for (const auto& [row, name] : {std::pair<Row, absl::string_view>{Row::kSteps, "steps"},
                                   {Row::kCompute, "compute"},
@@ -54,10 +53,10 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path,
   return trace;
 }
 
-Trace::~Trace() { file_ << "\n]\n"; }
+Trace::~Trace() { file_.Write("\n]\n"); }
 
 void Trace::Write(absl::string_view event) {
-  file_ << (empty_ ? "[\n" : ",\n") << event;
+  file_.Write(absl::StrCat(empty_ ? "[\n" : ",\n", event));
   empty_ = false;
 }
 

@@ -4,15 +4,16 @@
 #define SYNCGRADS_WORKER_BASE_TRACE_H_
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/trace/trace.h"
+#include "worker/base/log_file.h"
 
 namespace syncgrads {
 
@@ -46,12 +47,10 @@ class Trace {
     absl::Time begin_;
   };
 
-  // Creates the file. `worker` is the title of the timeline.
-  //
-  // Errors:
-  //   PermissionDenied  the file cannot be written
+  // Creates the file. `worker` is the title of the timeline. Errors: those of LogFile::Open.
   static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path,
-                                                       absl::string_view worker);
+                                                       absl::string_view worker,
+                                                       LogFile::Warn warn = nullptr);
   // Completes the file. An incomplete file can be displayed too.
   ~Trace();
 
@@ -59,10 +58,10 @@ class Trace {
   void Add(Row row, absl::string_view name, absl::Time begin, absl::Time end);
 
  private:
-  Trace() = default;
+  explicit Trace(LogFile file) : file_(std::move(file)) {}
   void Write(absl::string_view event);
 
-  std::ofstream file_;
+  LogFile file_;
   bool empty_ = true;
 };
 

@@ -21,7 +21,6 @@
 #define SYNCGRADS_WORKER_REPORT_EVENT_LOG_H_
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/client.h"
+#include "worker/base/log_file.h"
 #include "worker/data/loader.h"
 #include "worker/data/shards.h"
 
@@ -37,12 +37,11 @@ namespace syncgrads {
 // Writes the log of one worker. The trainer's thread calls it. Not thread-safe.
 class EventLog {
  public:
-  // Opens the file to append to it: a restarted worker continues its log.
-  //
-  // Errors:
-  //   PermissionDenied  the file cannot be opened, for whatever reason
+  // Opens the file to append to it: a restarted worker continues its log. Errors: those of
+  // LogFile::Open.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(const std::string& path,
-                                                        const std::string& worker);
+                                                        const std::string& worker,
+                                                        LogFile::Warn warn = nullptr);
 
   void Begins(uint64_t step, bool newcomer);
   void Stepped(const StepOutcome& outcome, const std::vector<RowId>& rows, const WorkerData& data);
@@ -51,14 +50,11 @@ class EventLog {
   void Ends(uint64_t step);
 
  private:
-  explicit EventLog(const std::string& worker);
-  // Writes one line and flushes it. A reader finds a line completely or not at all,
-  // unless the process is killed during the write.
-  void Write(absl::string_view line);
+  EventLog(LogFile file, const std::string& worker);
 
   // The worker's name as a JSON string, with quotation marks.
   const std::string worker_;
-  std::ofstream file_;
+  LogFile file_;
 };
 
 }  // namespace syncgrads

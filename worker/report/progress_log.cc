@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/json.h"
+#include "common/status_macros.h"
 #include "worker/base/host_name.h"
 
 namespace syncgrads {
@@ -28,28 +30,27 @@ std::string FieldsOf(const Scores& scores) {
 
 }  // namespace
 
-ProgressLog::ProgressLog(const std::string& worker, uint64_t every, const Clock& clock)
-    : worker_(worker), every_(every), clock_(clock), recent_(clock) {}
+ProgressLog::ProgressLog(LogFile file, const std::string& worker, uint64_t every,
+                         const Clock& clock)
+    : worker_(worker), every_(every), clock_(clock), file_(std::move(file)), recent_(clock) {}
 
 absl::StatusOr<std::unique_ptr<ProgressLog>> ProgressLog::Open(const std::string& path,
                                                                const std::string& worker,
-                                                               uint64_t every, const Clock& clock) {
-  auto log = absl::WrapUnique(new ProgressLog(worker, every, clock));
-  log->file_.open(path, std::ios::app);
-  if (!log->file_) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot write the progress log ", path));
-  }
-  return log;
+                                                               uint64_t every, const Clock& clock,
+                                                               LogFile::Warn warn) {
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      LogFile file,
+      LogFile::Open(path, "progress log", LogFile::Existing::kContinued, std::move(warn)));
+  return absl::WrapUnique(new ProgressLog(std::move(file), worker, every, clock));
 }
 
 void ProgressLog::Write(absl::string_view event, absl::string_view fields) {
   // Writes the line in one piece, because other workers append to the same file.
-  file_ << absl::StrCat("{\"event\":\"", event, "\",\"job\":", JsonString(plan_.job),
-                        ",\"worker\":", JsonString(worker_), ",\"host\":", JsonString(HostName()),
-                        absl::StrFormat(",\"time\":%.3f",
-                                        absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch())),
-                        fields, "}\n")
-        << std::flush;
+  file_.Write(absl::StrCat(
+      "{\"event\":\"", event, "\",\"job\":", JsonString(plan_.job),
+      ",\"worker\":", JsonString(worker_), ",\"host\":", JsonString(HostName()),
+      absl::StrFormat(",\"time\":%.3f", absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch())),
+      fields, "}\n"));
 }
 
 void ProgressLog::Started(const TrainingPlan& plan) {

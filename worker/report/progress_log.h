@@ -23,13 +23,13 @@
 #define SYNCGRADS_WORKER_REPORT_PROGRESS_LOG_H_
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "worker/base/log_file.h"
 #include "worker/report/progress.h"
 
 namespace syncgrads {
@@ -39,13 +39,11 @@ namespace syncgrads {
 class ProgressLog : public Progress {
  public:
   // Opens the file to append to it. A line is written after every `every` (at least 1)
-  // steps. `clock` outlives this object.
-  //
-  // Errors:
-  //   PermissionDenied  the file cannot be opened, for whatever reason
+  // steps. `clock` outlives this object. Errors: those of LogFile::Open.
   static absl::StatusOr<std::unique_ptr<ProgressLog>> Open(const std::string& path,
                                                            const std::string& worker,
-                                                           uint64_t every, const Clock& clock);
+                                                           uint64_t every, const Clock& clock,
+                                                           LogFile::Warn warn = nullptr);
 
   void Started(const TrainingPlan& plan) override;
   void Used(const StepUse& use) override { recent_.Used(use); }
@@ -57,7 +55,7 @@ class ProgressLog : public Progress {
   void Evaluated(absl::string_view rows, const Scores& scores) override;
 
  private:
-  ProgressLog(const std::string& worker, uint64_t every, const Clock& clock);
+  ProgressLog(LogFile file, const std::string& worker, uint64_t every, const Clock& clock);
   // Writes one line: the fields that all events have, and `fields`, which begin with a
   // comma.
   void Write(absl::string_view event, absl::string_view fields);
@@ -65,7 +63,7 @@ class ProgressLog : public Progress {
   const std::string worker_;
   const StepInterval every_;
   const Clock& clock_;
-  std::ofstream file_;
+  LogFile file_;
   TrainingPlan plan_;
   absl::Time started_;
   uint64_t step_ = 0;

@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/base/crc32c.h"
 #include "worker/base/host_name.h"
 
@@ -23,11 +24,12 @@ std::string Bytes(T number) {
 
 }  // namespace
 
-TensorboardFile::TensorboardFile(std::string path, const Clock& clock)
-    : path_(std::move(path)), clock_(clock), file_(path_, std::ios::binary | std::ios::app) {}
+TensorboardFile::TensorboardFile(LogFile file, std::string path, const Clock& clock)
+    : path_(std::move(path)), clock_(clock), file_(std::move(file)) {}
 
 absl::StatusOr<std::unique_ptr<TensorboardFile>> TensorboardFile::Create(
-    const std::string& directory, const Clock& clock) {
+    const std::string& directory, const Clock& clock, LogFile::Warn warn) {
+  // If this fails, the file cannot be opened.
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   // TensorBoard recognises its files by "tfevents", and sorts them by the seconds in the
@@ -35,11 +37,10 @@ absl::StatusOr<std::unique_ptr<TensorboardFile>> TensorboardFile::Create(
   const std::string path =
       absl::StrCat(directory, "/events.out.tfevents.", absl::ToUnixSeconds(clock.Now()), ".",
                    HostName(), ".", getpid());
-  auto file = absl::WrapUnique(new TensorboardFile(path, clock));
-  if (!file->file_) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot write ", path, error ? absl::StrCat(": ", error.message()) : ""));
-  }
+  SYNCGRADS_ASSIGN_OR_RETURN(
+      LogFile opened,
+      LogFile::Open(path, "event file", LogFile::Existing::kContinued, std::move(warn)));
+  auto file = absl::WrapUnique(new TensorboardFile(std::move(opened), path, clock));
   v1::TensorboardEvent first;
   first.set_file_version("brain.Event:2");
   file->Write(first);
@@ -63,7 +64,7 @@ void TensorboardFile::Write(const v1::TensorboardEvent& event) {
   timed.set_wall_time(absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch()));
   const std::string data = timed.SerializeAsString();
   const std::string length = Bytes<uint64_t>(data.size());
-  file_ << length << Bytes(MaskedCrc32c(length)) << data << Bytes(MaskedCrc32c(data)) << std::flush;
+  file_.Write(absl::StrCat(length, Bytes(MaskedCrc32c(length)), data, Bytes(MaskedCrc32c(data))));
 }
 
 void TensorboardProgress::Started(const TrainingPlan& plan) {

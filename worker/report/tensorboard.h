@@ -4,7 +4,6 @@
 #define SYNCGRADS_WORKER_REPORT_TENSORBOARD_H_
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "proto/tensorboard.pb.h"
+#include "worker/base/log_file.h"
 #include "worker/report/progress.h"
 
 namespace syncgrads {
@@ -22,12 +22,10 @@ namespace syncgrads {
 class TensorboardFile {
  public:
   // Creates `directory`, and in it a file with a name unique to this process. `clock`
-  // outlives this object.
-  //
-  // Errors:
-  //   PermissionDenied  the file cannot be created, for whatever reason
+  // outlives this object. Errors: those of LogFile::Open.
   static absl::StatusOr<std::unique_ptr<TensorboardFile>> Create(const std::string& directory,
-                                                                 const Clock& clock);
+                                                                 const Clock& clock,
+                                                                 LogFile::Warn warn = nullptr);
 
   const std::string& path() const { return path_; }
 
@@ -35,14 +33,12 @@ class TensorboardFile {
   void Add(uint64_t step, const std::vector<std::pair<std::string, double>>& scalars);
 
  private:
-  TensorboardFile(std::string path, const Clock& clock);
-  // Writes and flushes a whole record, so that TensorBoard can read while the run goes
-  // on.
+  TensorboardFile(LogFile file, std::string path, const Clock& clock);
   void Write(const v1::TensorboardEvent& event);
 
   const std::string path_;
   const Clock& clock_;
-  std::ofstream file_;
+  LogFile file_;
 };
 
 // Writes training/loss, own_loss, steps_per_s, rows_per_s, learning_rate, reads and waits, with the

@@ -1,6 +1,7 @@
 #include "worker/run/run_progress.h"
 
 #include <algorithm>
+#include <ostream>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -20,17 +21,21 @@ absl::StatusOr<std::unique_ptr<RunProgress>> RunProgress::Create(
     const DeviceChoice& device, const std::string& worker, Team& team) {
   auto run = absl::WrapUnique(new RunProgress(options, dependencies));
   const uint64_t every = std::max<uint64_t>(1, options.log_every);
+  const auto warn = [&out = dependencies.out](const std::string& line) {
+    out << "warning: " << line << std::endl;
+  };
   if (team.is_master() && options.log_level <= LogLevel::kInfo) run->all_.Add(&run->console_);
   if (!options.progress_log.empty()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(
-        run->log_, ProgressLog::Open(options.progress_log, worker, every, dependencies.clock));
+    SYNCGRADS_ASSIGN_OR_RETURN(run->log_, ProgressLog::Open(options.progress_log, worker, every,
+                                                            dependencies.clock, warn));
     run->all_.Add(run->log_.get());
   }
   if (!options.tensorboard.empty()) {
     // TensorBoard shows each folder as a run of its own.
     const std::string folder =
         absl::StrCat(options.tensorboard, "/", absl::StrReplaceAll(worker, {{"/", "_"}}));
-    SYNCGRADS_ASSIGN_OR_RETURN(auto file, TensorboardFile::Create(folder, dependencies.clock));
+    SYNCGRADS_ASSIGN_OR_RETURN(auto file,
+                               TensorboardFile::Create(folder, dependencies.clock, warn));
     run->tensorboard_ =
         std::make_unique<TensorboardProgress>(std::move(file), every, dependencies.clock);
     run->all_.Add(run->tensorboard_.get());

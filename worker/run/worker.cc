@@ -194,12 +194,13 @@ absl::Status Train(const Job& job, const WorkerOptions& options, const DeviceCho
   trainer.progress = &shown->progress();
   std::unique_ptr<EventLog> event_log;
   if (!options.event_log.empty()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(event_log, EventLog::Open(options.event_log, name));
+    SYNCGRADS_ASSIGN_OR_RETURN(event_log, EventLog::Open(options.event_log, name, trainer.warn));
     trainer.event_log = event_log.get();
   }
   std::unique_ptr<Trace> trace;
   if (!options.trace.empty()) {
-    SYNCGRADS_ASSIGN_OR_RETURN(trace, Trace::Create(WithSuffix(options.trace, name), name));
+    SYNCGRADS_ASSIGN_OR_RETURN(trace,
+                               Trace::Create(WithSuffix(options.trace, name), name, trainer.warn));
     trainer.trace = trace.get();
     trainer.trace_steps = options.trace_steps;
   }
