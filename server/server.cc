@@ -335,6 +335,7 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
     RefuseCompressedMessages(builder);
+    CountCalls(builder);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
     // Members and followers send keepalive pings to detect a dead link. These settings permit
     // the pings.

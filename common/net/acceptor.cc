@@ -28,10 +28,12 @@ namespace {
 constexpr int kBackoffMs = 50;
 // How long a connection may be taken after the acceptor has stopped.
 constexpr absl::Duration kMostToTake = absl::Seconds(1);
+// How long a connection may be taken while all takers are busy.
+constexpr absl::Duration kMostWhileOthersWait = absl::Seconds(2);
 // The maximum number of connections to accept from one socket before the next socket's turn.
 constexpr int kAtOnce = 64;
-// The time between two looks at the calls of gRPC, and while too many wait. A look takes about 0.1
-// ms, and then another 20 us for each connection.
+// The time between two looks at the calls of gRPC, and while too many wait. A look takes about 10
+// us, and then another 20 us for each connection.
 constexpr int kLookForFloodMs = 20, kLookInFloodMs = 10;
 // The time between two looks at the strangers. A look takes about a microsecond for each of them.
 int LookAtStrangersMs(size_t strangers) { return 10 + static_cast<int>(strangers / 20); }
@@ -101,9 +103,8 @@ void Acceptor::Run() {
   while (true) {
     // Without an idle taker, the sockets are not looked at.
     const size_t looked_at = IdleTaker() != nullptr ? polled.size() : 2;
-    if (poll(polled.data(), looked_at, Earlier(CutStrangers(), CutFloods())) < 0) {
-      continue;  // EINTR
-    }
+    const int timeout = Earlier(CutEndless(), Earlier(CutStrangers(), CutFloods()));
+    if (poll(polled.data(), looked_at, timeout) < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
     uint64_t times = 0;
     if (polled[1].revents != 0 && read(taker_is_idle_.get(), &times, sizeof(times)) < 0) continue;
@@ -144,8 +145,7 @@ Acceptor::Accepted Acceptor::AcceptFrom(const FileDescriptor& listening) {
     return without_descriptor ? RefuseFrom(listening) : Accepted::kNotYet;
   }
   const HostPort endpoint = AddressOf(address);
-  std::optional<unsigned> other_user;
-  if (IsLoopback(endpoint.host)) other_user = OtherUserOf(connection, address);
+  const std::optional<unsigned> other_user = OtherUserOf(connection, address);
   const std::string peer =
       other_user.has_value() ? DescribeUser(*other_user) : NetworkOf(endpoint.host);
   const std::string past = connections_.PastLimit(peer);
@@ -187,11 +187,15 @@ Acceptor::Accepted Acceptor::RefuseFrom(const FileDescriptor& listening) {
 
 std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
                                               const sockaddr_storage& address) {
-  if (strangers_ == nullptr) return std::nullopt;
+  if (strangers_ == nullptr || address.ss_family == AF_UNIX) return std::nullopt;
   sockaddr_storage own = {};
   socklen_t length = sizeof(own);
   if (getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
     return kUnknownUser;
+  }
+  // Whoever reaches a loopback address is on this host, also if its socket has another address.
+  if (!IsLoopback(AddressOf(own).host) && !IsLoopback(AddressOf(address).host)) {
+    return std::nullopt;
   }
   const absl::StatusOr<unsigned> user = UserOfTcpPeer(address, own);
   if (!user.ok()) {
@@ -243,9 +247,34 @@ int Acceptor::CutFloods() {
   return PollTimeout(looked_at_calls_ + interval());
 }
 
+int Acceptor::CutEndless() {
+  if (IdleTaker() != nullptr) return -1;
+  const absl::Time now = MonotonicNow();
+  absl::Time next = absl::InfiniteFuture();
+  for (Taker& taker : takers_) {
+    const absl::Time last = taker.busy_since + kMostWhileOthersWait;
+    if (now < last) {
+      next = std::min(next, last);
+      continue;
+    }
+    MutexLock lock(taker.mutex);
+    if (!taker.copy.valid()) continue;
+    sockaddr_storage peer = {};
+    socklen_t length = sizeof(peer);
+    getpeername(taker.copy.get(), reinterpret_cast<sockaddr*>(&peer), &length);
+    ResetConnection(taker.copy.get());
+    taker.copy = FileDescriptor();
+    NoteCut("endless", absl::StrCat(ToString(AddressOf(peer)), " has sent without a pause for ",
+                                    absl::FormatDuration(now - taker.busy_since),
+                                    ", and others wait for their turn"));
+  }
+  return PollTimeout(next);
+}
+
 void Acceptor::TakeIn(FileDescriptor connection, FileDescriptor copy, bool is_local) {
   Taker& taker = *IdleTaker();
   taker.busy = true;
+  taker.busy_since = MonotonicNow();
   {
     MutexLock lock(taker.mutex);
     taker.copy = std::move(copy);

@@ -68,6 +68,7 @@ class Acceptor {
   // A thread that calls `take_`.
   struct Taker {
     std::atomic<bool> busy{false};
+    absl::Time busy_since;  // used by the acceptor's thread only
     Mutex mutex;
     // A copy of the descriptor of the connection that it takes, to reset that by.
     FileDescriptor copy ABSL_GUARDED_BY(mutex);
@@ -88,8 +89,8 @@ class Acceptor {
   Accepted RefuseFrom(const FileDescriptor& listening);
   // Passes a connection to an idle taker; `copy` is a copy of its descriptor.
   void TakeIn(FileDescriptor connection, FileDescriptor copy, bool is_local);
-  // Returns the user of a TCP connection within this host, if that is neither root nor this
-  // process's user; kUnknownUser if the kernel does not name it.
+  // Returns the user of a TCP connection from or to a loopback address, if that is neither root nor
+  // this process's user; kUnknownUser if the kernel does not name it.
   std::optional<unsigned> OtherUserOf(const FileDescriptor& connection,
                                       const sockaddr_storage& address);
   // Adds the connection to the strangers. Returns false if there is no descriptor for that.
@@ -98,6 +99,8 @@ class Acceptor {
   // Each of them returns the timeout of the next poll.
   int CutStrangers();
   int CutFloods();
+  // If all takers are busy, cuts the connections that have kept theirs for kMostWhileOthersWait.
+  int CutEndless();
   void NoteRefusal(const std::string& kind, const std::string& why);
   void NoteCut(const std::string& kind, const std::string& which);
 

@@ -6,7 +6,9 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/security/credentials.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -82,14 +84,32 @@ std::optional<int> ConnectTo(const AbstractSocket& socket) {
   return std::nullopt;
 }
 
-// Connects to an address of IPv4 with a port.
-int ConnectTo(const std::string& address) {
+// Returns an address of this host that is no loopback address.
+std::optional<in_addr> OwnAddress() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return std::nullopt;
+  std::optional<in_addr> found;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    const in_addr address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+    if (ntohl(address.s_addr) >> 24 != IN_LOOPBACKNET) found = address;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+// Connects to an address of IPv4 with a port, from the given address.
+int ConnectTo(const std::string& address, in_addr from = {}) {
   const size_t colon = address.rfind(':');
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own = {};
+  own.sin_family = AF_INET;
+  own.sin_addr = from;
+  bind(connection, reinterpret_cast<const sockaddr*>(&own), sizeof(own));
   connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
   return connection;
 }
@@ -243,6 +263,25 @@ TEST_F(OtherUserTest, IsAdmittedToNothingAtThePortAndHoldsUpNobody) {
       << cluster_->server(0).output();
   const std::unique_ptr<Process> visitor = Start("tests/fault/visitor");
   EXPECT_EQ(WaitFor(*visitor), ExitCode(0)) << visitor->output();
+  EXPECT_THAT(other.Result(), IsEmpty());
+  ExpectHonestJobEnds();
+}
+
+TEST_F(OtherUserTest, IsRefusedAlsoIfItConnectsFromAnAddressThatIsNoLoopbackAddress) {
+  const std::optional<in_addr> from = OwnAddress();
+  if (!from.has_value()) GTEST_SKIP() << "this host has loopback addresses only";
+  StartServer();
+  OtherUser other([&](int) {
+    const int connection = ConnectTo(cluster_->coordinator(), *from);
+    fcntl(connection, F_SETFL, O_NONBLOCK);
+    const auto stub = v1::Control::NewStub(grpc::CreateInsecureChannelFromFd("server", connection));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kLongEnough));
+    v1::ProbeReply reply;
+    const grpc::Status probed = stub->Probe(&context, {}, &reply);
+    const bool is_refused = probed.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+    return is_refused ? "" : absl::StrCat("the call ended with ", probed.error_code());
+  });
   EXPECT_THAT(other.Result(), IsEmpty());
   ExpectHonestJobEnds();
 }

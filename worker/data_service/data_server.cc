@@ -256,6 +256,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(Options options) {
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   // A message with one of these compressions is refused before it is decompressed.
   RefuseCompressedMessages(builder);
+  CountCalls(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   // Each call has a thread while it is served, also one whose peer resets it at once. Beyond these,
   // calls end with RESOURCE_EXHAUSTED.

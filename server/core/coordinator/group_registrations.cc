@@ -109,22 +109,26 @@ void GroupRegistrations::Postpone(const JobMember& member, uint64_t request, con
     kept = earlier.spec;
     if (const JobMember* first = members_.FindKnown(earlier.member)) owner = first->member.name;
   }
-  absl::Status taken = kept == nullptr ? absl::OkStatus() : CheckAgreement(spec, *kept, owner);
+  const absl::Status agrees =
+      kept == nullptr ? absl::OkStatus() : CheckAgreement(spec, *kept, owner);
+  if (!agrees.ok()) return members_.Send(member, Refused{request, agrees});
+  size_t tensors = kept == nullptr ? spec.tensors.size() : 0;
+  for (const auto& one : all) tensors += one->tensors.size();
+  if (postponed_.size() >= kMostPostponed || tensors > kMostPostponedTensors) {
+    return members_.Send(
+        member,
+        Refused{request, absl::ResourceExhaustedError(absl::StrCat(
+                             postponed_.size(), " registrations in ", job_.Quoted(),
+                             " wait for its next epoch; together with this one, their groups have ",
+                             tensors, " tensors; at most ", kMostPostponed, " registrations and ",
+                             kMostPostponedTensors, " tensors may wait"))});
+  }
+  // It is copied only now: many that are refused take no time under the coordinator's lock.
   std::optional<GroupRegistry::Draft> draft;
-  if (kept == nullptr && taken.ok()) {
-    kept = *all.insert(std::make_shared<const GroupSpec>(spec)).first;
+  if (kept == nullptr) {
+    kept = std::make_shared<const GroupSpec>(spec);
     if (ahead.draft.has_value() && ahead.draft->ok()) draft = **ahead.draft;
   }
-  size_t tensors = 0;
-  for (const auto& one : all) tensors += one->tensors.size();
-  if (taken.ok() && (postponed_.size() >= kMostPostponed || tensors > kMostPostponedTensors)) {
-    taken = absl::ResourceExhaustedError(
-        absl::StrCat(postponed_.size(), " registrations in ", job_.Quoted(),
-                     " wait for its next epoch; together with this one, their groups have ",
-                     tensors, " tensors; at most ", kMostPostponed, " registrations and ",
-                     kMostPostponedTensors, " tensors may wait"));
-  }
-  if (!taken.ok()) return members_.Send(member, Refused{request, taken});
   postponed_.push_back({member.member.id, request, std::move(kept), link_rate, std::move(draft)});
 }
 
@@ -169,6 +173,7 @@ bool GroupRegistrations::SharesMemory() const {
 void GroupRegistrations::Prepare(const Request& request, std::shared_ptr<const GroupPlan> plan) {
   const std::map<ServerIndex, uint64_t> bytes = BytesByServer(*plan);
   const absl::Time now = dependencies_.clock.Now();
+  groups_.Reserve(*plan);
   preparation_ = Preparation{.key = dependencies_.log.NewPreparationKey(now),
                              .plan = std::move(plan),
                              .request = request,
@@ -209,6 +214,7 @@ void GroupRegistrations::FinishPreparation() {
   if (failed == ready.servers.end()) {
     Commit(ready.request, ready.plan, ready.key);
   } else {
+    groups_.GiveUp();
     for (const auto& [server, state] : ready.servers) {
       dependencies_.log.Prepare(server, {job_.name(), job_.generation(), ready.key, nullptr});
     }

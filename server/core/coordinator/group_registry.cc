@@ -167,7 +167,17 @@ absl::Status GroupRegistry::CheckSize(const std::string& name, uint64_t bytes,
                    " bytes are available there and not reserved for other groups"));
 }
 
+void GroupRegistry::Reserve(const GroupPlan& plan) {
+  waiting_ = NeedsOf(plan);
+  // Nothing is allocated yet.
+  for (MemoryNeed& need : waiting_) need.at_once = 0;
+  budget_.Reserve(waiting_);
+}
+
+void GroupRegistry::GiveUp() { budget_.Release(std::exchange(waiting_, {})); }
+
 void GroupRegistry::Add(Registration registration) {
+  GiveUp();
   const GroupPlan& plan = *registration.plan;
   for (size_t c = 0; c < plan.servers.size(); ++c) {
     bytes_per_server_[ToNumber(plan.servers[c])] += plan.layout.chunks()[c].bytes();
@@ -180,6 +190,7 @@ void GroupRegistry::Add(Registration registration) {
 }
 
 void GroupRegistry::Release() {
+  GiveUp();
   budget_.Release(reserved_);
   reserved_.clear();
 }

@@ -101,8 +101,14 @@ class GroupRegistry {
   absl::StatusOr<std::shared_ptr<const GroupPlan>> Plan(const GroupSpec& spec,
                                                         const Path& path) const;
 
-  // Registers a group that Plan has returned, or one that was registered before a restart.
-  // Reserves its memory in the budget.
+  // Reserves the memory of a group that Plan has returned in the budget, while the servers allocate
+  // it: until Add or GiveUp.
+  void Reserve(const GroupPlan& plan);
+  // Releases the memory of that group, because it is not added. Idempotent.
+  void GiveUp();
+
+  // Registers a group that Plan has returned, or one that was registered before a restart. Its
+  // memory stays reserved.
   void Add(Registration registration);
 
   // Releases the memory of all groups in the budget, because the job is closed. Idempotent.
@@ -126,8 +132,9 @@ class GroupRegistry {
   std::vector<uint64_t> bytes_per_server_;
   // The number of chunks of all groups.
   uint64_t chunks_ = 0;
-  // The memory that this job has reserved in the budget.
-  std::vector<MemoryNeed> reserved_;
+  // The memory that this job has reserved in the budget: for its groups, and for the group that
+  // waits for Add.
+  std::vector<MemoryNeed> reserved_, waiting_;
 };
 
 }  // namespace syncgrads::server

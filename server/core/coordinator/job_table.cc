@@ -152,9 +152,9 @@ absl::Status JobTable::MakeRoom() {
     if (unused == nullptr || job->abandoned_for() > unused->abandoned_for()) unused = job.get();
   }
   const uint32_t most = dependencies_.options.max_jobs;
-  if (const size_t closed = jobs_.size() - open; closed >= kMostClosedJobs) {
+  if (const size_t closed = jobs_.size() - open; closed >= most_closed_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(closed, " jobs have been closed, of at most ", kMostClosedJobs,
+        absl::StrCat(closed, " jobs have been closed, of at most ", most_closed_,
                      ", and are kept because not all servers and members have been informed: ",
                      "retry when they have"));
   }

@@ -27,11 +27,17 @@ namespace syncgrads::server {
 // Close and ForgetClosed write to the disk.
 class JobTable {
  public:
+  // A server that applies no changes would otherwise let closed jobs pile up.
+  static constexpr size_t kMostClosedJobs = 10'000;
+
   // Everything in `dependencies`, and `clock`, must outlive this object. `clock` measures how long
-  // the names of closed jobs are remembered.
-  JobTable(const JobDependencies& dependencies, const Clock& clock)
+  // the names of closed jobs are remembered. `most_closed`: the maximum number of closed jobs that
+  // are kept.
+  JobTable(const JobDependencies& dependencies, const Clock& clock,
+           size_t most_closed = kMostClosedJobs)
       : dependencies_(dependencies),
         clock_(clock),
+        most_closed_(most_closed),
         generations_({.first = dependencies.options.first_generation}) {}
   JobTable(const JobTable&) = delete;
   JobTable& operator=(const JobTable&) = delete;
@@ -61,7 +67,7 @@ class JobTable {
   // Errors:
   //   ResourceExhausted               the job is for more than `max_workers` workers
   //   ResourceExhausted               `max_jobs` are open, and none of them can be closed; or
-  //                                   10,000 are closed and not forgotten
+  //                                   `most_closed` are closed and not forgotten
   //   ResourceExhausted, Unavailable  the job cannot be stored
   absl::StatusOr<CoordinatedJob*> Open(const Hello& hello);
   // Closes one of these jobs; its members receive `reason`. Does nothing if it is closed.
@@ -78,10 +84,6 @@ class JobTable {
   const absl::Status& status() const { return status_; }
 
  private:
-  // The maximum number of closed jobs that are kept. A server that applies no changes would
-  // otherwise let them pile up.
-  static constexpr size_t kMostClosedJobs = 10'000;
-
   // Makes room for one more open job; see Open. Errors: ResourceExhausted.
   absl::Status MakeRoom();
   // Replaces the stored records by the plan's position, if none of them is needed any more.
@@ -89,6 +91,7 @@ class JobTable {
 
   JobDependencies dependencies_;
   const Clock& clock_;
+  const size_t most_closed_;
   std::map<std::string, std::unique_ptr<CoordinatedJob>> jobs_;
   Generations generations_;
   // The newest generation of each job name when this coordinator started.

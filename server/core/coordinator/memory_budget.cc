@@ -54,7 +54,7 @@ absl::Status MemoryBudget::Check(const std::string& what, const std::vector<Memo
     return absl::ResourceExhaustedError(absl::StrCat(
         what, " needs ", needs[index].total, " bytes on server ", index, "; ", *available,
         " bytes are available there, and of the ", *server.capacity, " that jobs can take, ",
-        server.reserved.total, " are reserved for groups that are registered"));
+        server.reserved.total, " are reserved for groups that are registered or allocated now"));
   }
   return absl::OkStatus();
 }

@@ -52,7 +52,8 @@ class MemoryBudget {
   std::optional<uint64_t> Left();
 
   void Reserve(const std::vector<MemoryNeed>& needs);
-  // Releases the memory of a closed job. `needs`: the sum of what was reserved for it.
+  // Releases the memory of a closed job, or of a group that was not registered. `needs`: the sum of
+  // what was reserved for it.
   void Release(const std::vector<MemoryNeed>& needs);
 
  private:

@@ -109,18 +109,26 @@ bool ChunkVersions::PushLocked(const PushHeader& header, Payload&& payload,
     outbox.Add(std::move(push.sink), std::move(answer), !header.without_result);
     return false;
   }
+  const auto pending =
+      std::find_if(pending_.begin(), pending_.end(),
+                   [&header](const Pending& pending) { return pending.member == header.member; });
+  if (pending != pending_.end() && pending->clock < header.round) {
+    outbox.Add(std::move(push.sink),
+               answer_.Refusal(header.round,
+                               absl::UnavailableError(absl::StrCat(
+                                   "member ", ToNumber(header.member), " pushes round ",
+                                   ToNumber(header.round), ", but its contribution to round ",
+                                   ToNumber(pending->clock), " has not been applied yet"))));
+    return false;
+  }
   if (waiting != waiting_.end() && header.round == waiting->second.clock) {
     push.sink = AlsoTo(std::move(waiting->second.sink), std::move(push.sink));
     push.left_out = std::move(waiting->second.left_out);
   }
   waiting_[header.member] = std::move(push);
-  const bool queued =
-      std::any_of(pending_.begin(), pending_.end(), [&header](const Pending& pending) {
-        return pending.member == header.member && pending.clock >= header.round;
-      });
   const bool is_new =
       header.round == Round{0} ? newest_ == nullptr : header.round > ClockOfLocked(header.member);
-  if (!header.skip && is_new && !queued) {
+  if (!header.skip && is_new && pending == pending_.end()) {
     pending_.push_back(
         {header.member, header.round,
          Contribution{false, 1.0, header.absent_spans, std::move(payload), header.codec}});

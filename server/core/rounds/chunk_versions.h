@@ -88,7 +88,8 @@ class ChunkVersions : public ServedChunk {
   //                       it counts as a skip
   //   ResourceExhausted, Unavailable
   //                       there is no slot for a version: see SlotPool::Acquire
-  //   Unavailable         another push of the member is queued: see QueuedPushes
+  //   Unavailable         another push of the member is queued: see QueuedPushes; or its earlier
+  //                       contribution has not been applied
   [[nodiscard]] CloseWork Seat(const PushHeader& header, Payload payload,
                                std::shared_ptr<AnswerSink> sink) override;
   // Applies the contributions, unless another thread is applying them.
@@ -213,6 +214,7 @@ class ChunkVersions : public ServedChunk {
   // For each member, the newest push that was applied or contributed nothing. Members that have
   // left may have an entry.
   std::map<MemberId, Round> clocks_ ABSL_GUARDED_BY(mutex_);
+  // At most one of each member.
   std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
   std::map<MemberId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   // The version that was last sent to each member.

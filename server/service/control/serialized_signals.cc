@@ -45,6 +45,15 @@ grpc::ByteBuffer SerializedSignals::Begin(Generation generation, const EpochBegu
 
 void SerializedSignals::Prune() {
   MutexLock lock(mutex_);
+  PruneLocked();
+}
+
+size_t SerializedSignals::size() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+void SerializedSignals::PruneLocked() {
   std::erase_if(entries_, [](const auto& entry) { return entry.second.object.expired(); });
 }
 
@@ -52,10 +61,12 @@ template <typename Object>
 grpc::Slice SerializedSignals::BytesOf(const std::shared_ptr<const Object>& object,
                                        v1::JobSignal (*make)(const Object&)) {
   MutexLock lock(mutex_);
-  Entry& entry = entries_[object.get()];
+  const auto found = entries_.find(object.get());
   // A new object may have the address of an earlier one.
-  if (entry.object.expired()) entry = {object, grpc::Slice(make(*object).SerializeAsString())};
-  return entry.bytes;
+  if (found != entries_.end() && !found->second.object.expired()) return found->second.bytes;
+  PruneLocked();
+  Entry entry{object, grpc::Slice(make(*object).SerializeAsString())};
+  return entries_.emplace(object.get(), std::move(entry)).first->second.bytes;
 }
 
 }  // namespace syncgrads::server

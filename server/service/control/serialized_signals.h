@@ -8,6 +8,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include <cstddef>
 #include <map>
 #include <memory>
 
@@ -30,8 +31,10 @@ class SerializedSignals {
   // The epoch's bytes are shared by all signals that have the same epoch object.
   grpc::ByteBuffer Begin(Generation generation, const EpochBegun& begun);
 
-  // Discards the bytes of plans and epochs that no longer exist.
+  // Discards the bytes of plans and epochs that no longer exist. New ones do so too.
   void Prune();
+  // The number of plans and epochs whose bytes are kept.
+  size_t size() const;
 
  private:
   // The bytes of one v1::JobSignal that has nothing but the object.
@@ -45,7 +48,9 @@ class SerializedSignals {
   grpc::Slice BytesOf(const std::shared_ptr<const Object>& object,
                       v1::JobSignal (*make)(const Object& object));
 
-  Mutex mutex_;
+  void PruneLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable Mutex mutex_;
   std::map<const void*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -107,6 +107,13 @@ class Client {
   FileDescriptor socket_;
 };
 
+// Whether a connection has ended that receives nothing otherwise.
+bool HasEnded(int connection) {
+  char byte;
+  const ssize_t length = recv(connection, &byte, 1, MSG_DONTWAIT);
+  return length == 0 || (length < 0 && errno != EAGAIN);
+}
+
 class AcceptorTest : public ::testing::Test {
  protected:
   void Listen(ConnectionLimits limits, Strangers* strangers = nullptr, CallsOfGrpc calls = {}) {
@@ -314,6 +321,23 @@ TEST_F(AcceptorTest, AStrangerIsCutWhileItIsTakenAndOthersAreTaken) {
   EXPECT_TRUE(others_went_on);
 }
 
+TEST_F(AcceptorTest, ConnectionsThatAreTakenWithoutEndMakeRoomForOthers) {
+  std::atomic<size_t> calls = 0;
+  during_take_ = [&] {
+    const size_t number = calls++;
+    if (number >= Acceptor::kTakers) return;
+    const int connection = [&] {
+      MutexLock lock(mutex_);
+      return taken_[number].get();
+    }();
+    EXPECT_TRUE(WaitUntil([&] { return HasEnded(connection); }));
+  };
+  Listen({});
+  for (size_t i = 0; i <= Acceptor::kTakers; ++i) EXPECT_TRUE(IsTaken());
+  EXPECT_THAT(lines(), Contains(HasSubstr("has sent without a pause for")));
+  acceptor_.reset();
+}
+
 TEST_F(AcceptorTest, AUnixSocketsConnectionsAreOfNoPeer) {
   Listen({.connections_per_peer = 1});
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(IsTakenOverUnix());
@@ -365,11 +389,7 @@ TEST_F(AcceptorTest, AConnectionThatIsStillBeingTakenDoesNotHoldUpItsEnd) {
       MutexLock lock(mutex_);
       return taken_.front().get();
     }();
-    was_reset = WaitUntil([&] {
-      char byte;
-      const ssize_t length = recv(connection, &byte, 1, MSG_DONTWAIT);
-      return length == 0 || (length < 0 && errno != EAGAIN);
-    });
+    was_reset = WaitUntil([&] { return HasEnded(connection); });
   };
   Listen({});
   Client client;

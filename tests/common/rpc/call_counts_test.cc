@@ -41,6 +41,7 @@ std::unique_ptr<grpc::Server> StartServer(Idle& service, int& port) {
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterCallbackGenericService(&service);
+  CountCalls(builder);
   return builder.BuildAndStart();
 }
 

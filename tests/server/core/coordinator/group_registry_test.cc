@@ -175,6 +175,21 @@ TEST_F(GroupLimitsTest, WhatIsKeptOfEachTensorAndItsNameCounts) {
   EXPECT_THAT(Register(registry, spec), IsOk());
 }
 
+TEST_F(GroupLimitsTest, WhatIsBeingAllocatedForAnotherJobIsNotFree) {
+  available_ = 20 << 20;
+  GroupRegistry first(2, {}, budget_), second(2, {}, budget_);
+  const auto plan = first.Plan(GroupOf("model", 1 << 20), {});
+  ASSERT_THAT(plan, IsOk());
+  first.Reserve(**plan);
+  for (const uint64_t allocated : {0, 5 << 20}) {
+    available_ = (20 << 20) - allocated;
+    ExpectError(Register(second, GroupOf("model", 3 << 18)), kExhausted, {"or allocated now"});
+  }
+  first.GiveUp();
+  available_ = 20 << 20;
+  EXPECT_THAT(Register(second, GroupOf("model", 3 << 18)), IsOk());
+}
+
 TEST_F(GroupLimitsTest, WhatAClosedJobHadIsFree) {
   available_ = 20 << 20;
   GroupRegistry first(2, {}, budget_), second(2, {}, budget_);

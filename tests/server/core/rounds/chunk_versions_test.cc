@@ -143,6 +143,21 @@ TEST_F(ChunkVersionsTest, APushThatIsRepeatedIsAppliedOnce) {
   EXPECT_EQ(answers(0), 3u);
 }
 
+TEST_F(ChunkVersionsTest, AMemberHasAtMostOneContributionThatIsNotApplied) {
+  Start(2, {});
+  const auto seat = [&](uint64_t clock, double value, std::shared_ptr<AnswerSink> sink) {
+    return versions_->Seat(PushOf(0, clock), PayloadOf(BytesOf<double>({value})), std::move(sink));
+  };
+  const CloseWork work = seat(1, 1, sinks_[0]);
+  const auto early = std::make_shared<RecordingSink>();
+  EXPECT_EQ(seat(2, 2, early), CloseWork::kNone);
+  ExpectError(early->error(), absl::StatusCode::kUnavailable, {"round 2", "round 1 has not"});
+  versions_->Finish(work);
+  EXPECT_EQ(value(0), 99);
+  Push(0, 2, 2);
+  EXPECT_EQ(value(0), 97);
+}
+
 TEST_F(ChunkVersionsTest, APullWaitsUntilTheSlowestIsWithinTheBound) {
   Start(3, {.bound = 2});
   Push(0, 1, 1);

@@ -107,5 +107,13 @@ TEST(SerializedSignalsTest, SignalsWithTheSameEpochShareItsBytes) {
   }
 }
 
+TEST(SerializedSignalsTest, KeepsNoBytesOfEarlierEpochs) {
+  SerializedSignals signals;
+  for (uint32_t epoch = 0; epoch < 50; ++epoch) signals.Begin(Generation{5}, EpochOf(2));
+  EXPECT_EQ(signals.size(), 1u);
+  signals.Prune();
+  EXPECT_EQ(signals.size(), 0u);
+}
+
 }  // namespace
 }  // namespace syncgrads::server
