@@ -55,33 +55,33 @@ static_assert(kAtOnce <= kMostArrivingOfNetwork && kAtOnce <= kMostArriving);
 // How long no connection is accepted after an error, such as a lack of file descriptors.
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(50);
 // Each stream of events occupies a thread. One caller cannot have all of them.
-constexpr size_t kMaxEventStreams = 4;
-constexpr size_t kMaxEventStreamsOfCaller = 2;
+constexpr size_t kMaxPageStreams = 4;
+constexpr size_t kMaxPageStreamsOfCaller = 2;
 // How long a reader may take to accept an event.
 constexpr absl::Duration kEventTimeout = absl::Seconds(5);
 // An event is written in pieces of this size, because the library waits for each piece.
 constexpr size_t kEventPiece = 4096;
 constexpr char kEventType[] = "text/event-stream";
 
-// The open streams of events of one server. Thread-safe.
-class EventStreams {
+// The open streams of events to pages. Thread-safe.
+class PageStreams {
  public:
-  explicit EventStreams(absl::Duration interval) : interval_(interval) {}
+  explicit PageStreams(absl::Duration interval) : interval_(interval) {}
 
   // Opens a stream of a caller; see KeyOf. If it is OK, Close must follow.
   //
   // Errors:
-  //   ResourceExhausted  there are kMaxEventStreams, or kMaxEventStreamsOfCaller of this caller
+  //   ResourceExhausted  there are kMaxPageStreams, or kMaxPageStreamsOfCaller of this caller
   //   Unavailable        the server ends
   absl::Status Open(const std::string& caller) {
     MutexLock lock(mutex_);
     if (ended_) return absl::UnavailableError("the server ends");
     const auto of_caller = static_cast<size_t>(absl::c_count(callers_, caller));
-    if (of_caller >= kMaxEventStreamsOfCaller) {
+    if (of_caller >= kMaxPageStreamsOfCaller) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "this caller has ", of_caller, " streams of events, which is the limit for one"));
     }
-    if (callers_.size() >= kMaxEventStreams) {
+    if (callers_.size() >= kMaxPageStreams) {
       return absl::ResourceExhaustedError(absl::StrCat("this server has ", callers_.size(),
                                                        " streams of events, which is the limit"));
     }
@@ -168,7 +168,7 @@ class RequestQueue {
 };
 
 // Writes one event. Returns false if the reader has not accepted it in time, or is gone.
-bool WriteEvent(const std::string& data, const EventStreams& streams, httplib::DataSink& sink) {
+bool WriteEvent(const std::string& data, const PageStreams& streams, httplib::DataSink& sink) {
   const std::string event = absl::StrCat("data: ", data, "\n\n");
   const absl::Time deadline = MonotonicNow() + kEventTimeout;
   for (size_t begin = 0; begin < event.size(); begin += kEventPiece) {
@@ -180,7 +180,7 @@ bool WriteEvent(const std::string& data, const EventStreams& streams, httplib::D
 }
 
 // Sends the next event of a stream. Returns false if the stream has to end.
-bool SendNext(const HttpEventPages::mapped_type& next, EventStreams& streams,
+bool SendNext(const HttpEventPages::mapped_type& next, PageStreams& streams,
               httplib::DataSink& sink) {
   try {
     const absl::StatusOr<std::string> data = next();
@@ -199,7 +199,7 @@ std::string KeyOf(const HttpCaller& caller) {
 
 // `caller` is the caller's KeyOf. `is_refused` decides about an open stream again, at each
 // `permission_interval`.
-void ServeEvents(const HttpEventPages::mapped_type& next, EventStreams& streams,
+void ServeEvents(const HttpEventPages::mapped_type& next, PageStreams& streams,
                  const std::string& caller, absl::Duration permission_interval,
                  std::function<bool()> is_refused, httplib::Response& answer) {
   answer.set_header("Cache-Control", "no-store");
@@ -462,7 +462,7 @@ class HttpServer::Connections : public httplib::Server {
   const HttpSecurity security_;
   const HttpTimes times_;
   TlsFiles tls_files_;
-  EventStreams streams_;
+  PageStreams streams_;
   // Null for plain text.
   TlsContext tls_;
   FileDescriptor listening_;

@@ -13,11 +13,9 @@
 //   and HoldRound.
 // - One thread that looks for stalls calls Stalled.
 // - The server's ticker calls alerts and FirstClosed; and NewestArrivals and Reduced, when it opens
-// a stream to the
-//   coordinator.
+//   a stream to the coordinator.
 // - On server 0, the coordinator calls RecordMessage, without its lock, and NewestOpenRound, with
-// its lock
-//   held. So does its store with oldest_epoch; on other servers, the plan thread does.
+//   its lock held. So does its store with oldest_epoch; on other servers, the plan thread does.
 //
 // Lock order: `change_mutex_`, then the coordinator's lock (on server 0), then `mutex_`, the lock
 // of PresenceTable or a chunk's lock. Of these three, no two are held together.

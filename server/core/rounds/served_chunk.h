@@ -79,8 +79,6 @@ class ServedChunk {
   // What was reported to the coordinator about the open round, without the job's name; nullopt if
   // the round does not wait for norms.
   virtual std::optional<ReducedChunk> Reduced() const { return std::nullopt; }
-  // The job's roster has changed. Closes the round if that completes it.
-  void UseRoster() { Finish(TakeRoster()); }
   // The job's roster has changed: takes it over, and refuses the pushes that it excludes. It is
   // only needed if HasPushes() returns true. The other functions take over the newest roster
   // themselves, before anything else; Close does so again once a result has been computed.
@@ -93,7 +91,6 @@ class ServedChunk {
   // Freezes the rounds without a contribution: until EndHold, none of them is closed. Returns the
   // oldest of them.
   virtual Round Hold() = 0;
-  void Release() { Finish(EndHold()); }
   // Ends Hold, and takes over the newest roster.
   [[nodiscard]] virtual CloseWork EndHold() = 0;
 

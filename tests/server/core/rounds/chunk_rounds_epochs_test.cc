@@ -144,7 +144,7 @@ TEST(ChunkRoundsTest, HoldsRoundsThatNobodyHasContributedTo) {
   rounds.Push(0, 1, 1);
   rounds.Push(1, 1, 2);
   EXPECT_EQ(rounds.answers(0), 0u);
-  rounds->Release();
+  rounds->Finish(rounds->EndHold());
   EXPECT_EQ(rounds.value(0), 3);
 }
 
@@ -157,7 +157,7 @@ TEST(ChunkRoundsTest, LetsARoundThatHasBegunCloseInAHold) {
   rounds.Push(0, 2, 10);
   rounds.Push(1, 2, 20);
   EXPECT_EQ(rounds.answers(0), 1u);
-  rounds->Release();
+  rounds->Finish(rounds->EndHold());
   EXPECT_EQ(rounds.value(0), 30);
 }
 

@@ -46,7 +46,7 @@ class Rounds {
   template <typename Change>
   void Tell(Change change) {
     Replace(change);
-    rounds_->UseRoster();
+    rounds_->Finish(rounds_->TakeRoster());
   }
   // Changes the roster. The chunk finds the new one when it is used next.
   template <typename Change>
@@ -77,7 +77,7 @@ class Rounds {
     });
     epoch.first_rounds = {{plan_.id, Round{first}}};
     Tell([&](Roster& roster) { roster.Add(epoch); });
-    rounds_->Release();
+    rounds_->Finish(rounds_->EndHold());
   }
 
   RecordingSink& sink(uint32_t member) { return *sinks_[member]; }

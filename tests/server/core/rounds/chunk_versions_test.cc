@@ -54,7 +54,7 @@ class ChunkVersionsTest : public ::testing::Test {
   void Tell(Change change) {
     change(roster_);
     current_.Set(std::make_shared<Roster>(roster_));
-    versions_->UseRoster();
+    versions_->Finish(versions_->TakeRoster());
   }
   void End(uint32_t member, uint64_t last) {
     Tell([&](Roster& roster) { roster.End({MemberId{member}, plan_->id, Round{last}, true}); });

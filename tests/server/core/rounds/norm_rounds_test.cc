@@ -105,7 +105,7 @@ class Group {
     epoch.first_rounds = {{plan_->id, Round{first}}};
     roster_.Add(epoch);
     ShowRoster();
-    for (const auto& chunk : chunks_) chunk->Release();
+    for (const auto& chunk : chunks_) chunk->Finish(chunk->EndHold());
   }
 
   // Begins an epoch with this learning rate factor at the round `first`.
@@ -139,7 +139,7 @@ class Group {
   }
   void ShowRoster() {
     current_.Set(std::make_shared<Roster>(roster_));
-    for (const auto& chunk : chunks_) chunk->UseRoster();
+    for (const auto& chunk : chunks_) chunk->Finish(chunk->TakeRoster());
   }
 
   FakeClock clock_;

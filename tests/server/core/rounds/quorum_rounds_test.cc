@@ -49,7 +49,7 @@ class QuorumRoundsTest : public ::testing::Test {
   void Tell(Change change) {
     change(roster_);
     current_.Set(std::make_shared<Roster>(roster_));
-    rounds_->UseRoster();
+    rounds_->Finish(rounds_->TakeRoster());
   }
   void End(uint32_t member, uint64_t last_round) {
     Tell([&](Roster& roster) {
