@@ -69,6 +69,10 @@ absl::StatusOr<WorkerData> CutRows(const v1::DataSpec& spec, size_t rows,
                                    const ShardRequest& request, Read read) {
   WorkerData data;
   data.total_shards = spec.shards() > 0 ? spec.shards() : request.world_size;
+  if (data.total_shards > kMostShards) {
+    return absl::InvalidArgumentError(absl::StrCat("the data is to be cut into ", data.total_shards,
+                                                   " shards, must be at most ", kMostShards));
+  }
   SYNCGRADS_RETURN_IF_ERROR(
       CheckEnoughShards(data.total_shards, request.world_size, "data.shards is"));
   const std::vector<uint32_t> own = ShardsOf(data.total_shards, request.rank, request.world_size);

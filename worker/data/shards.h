@@ -18,6 +18,9 @@
 
 namespace syncgrads {
 
+// The most shards that data is cut into. Elastic jobs and best_of have at least one for each worker.
+inline constexpr uint32_t kMostShards = 1 << 20;
+
 // Cuts `rows` rows into `shards` shards, at least 1, as `spec` requests with `split` and
 // `partition`. Returns the rows of the shards `numbers`, each in ascending order. They are the same
 // for every job seed, so that the held-out rows are, too.
@@ -60,9 +63,10 @@ struct ShardRequest {
 // Reads the shards of `request`. `spec` must have passed ParseJobFile; its paths are in `storage`.
 //
 // Errors:
-//   InvalidArgument  more workers than shards; a number of shards in `spec` that is not the
-//                    number of shard directories (names both); a directory as source without
-//                    `file`, or a file as source with it; or an error of the source's reader
+//   InvalidArgument  more workers than shards; more than kMostShards shards to cut the data into;
+//                    a number of shards in `spec` that is not the number of shard directories
+//                    (names both); a directory as source without `file`, or a file as source with
+//                    it; or an error of the source's reader
 //   NotFound         a file or a shard directory is missing
 //   others           those of the reader
 absl::StatusOr<WorkerData> LoadShards(const v1::DataSpec& spec,

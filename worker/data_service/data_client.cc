@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "proto/served_data.pb.h"
 #include "worker/batches/data_set.h"
+#include "worker/data/shards.h"
 #include "worker/data_service/row_stream.h"
 
 namespace syncgrads {
@@ -21,8 +22,7 @@ constexpr int64_t kMostOfImage = 1 << 14;
 constexpr int64_t kMostNumbers = int64_t{1} << 26;
 // The rows of a worker. Their targets are a message of 512 MiB, the largest that is received.
 constexpr uint64_t kMostRows = uint64_t{1} << 26;
-// The shards of a job, and the names of features that all shards of a worker have together.
-constexpr uint64_t kMostShards = uint64_t{1} << 20;
+// The names of features that all shards of a worker have together.
 constexpr uint64_t kMostNames = uint64_t{1} << 24;
 
 v1::OpenServedData::Targets ToProto(TargetKind kind) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/data/readers/packed_images.h"
+#include "worker/data/shards.h"
 #include "worker/job/check_values.h"
 
 namespace syncgrads {
@@ -250,6 +251,10 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
   const std::set<std::string> names(data.class_names().begin(), data.class_names().end());
   if (names.size() != static_cast<size_t>(data.class_names_size())) {
     return field.Member("class_names").Error("has a name twice");
+  }
+  if (data.shards() > kMostShards) {
+    return field.Member("shards").Error(
+        absl::StrCat("is ", data.shards(), ", must be at most ", kMostShards));
   }
   if (data.validation_every() == 1) {
     return field.Member("validation_every")

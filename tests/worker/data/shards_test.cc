@@ -147,6 +147,14 @@ TEST(LoadShardsTest, MoreWorkersThanShardsIsAnErrorWithBothNumbers) {
       absl::StatusCode::kInvalidArgument, {"4 workers", "data.shards is 3"});
 }
 
+TEST(LoadShardsTest, TooManyShardsAreRefused) {
+  const TemporaryDirectory directory;
+  directory.Write("t.csv", kFiveRows);
+  ExpectError(LoadShards(FileSpec("t.csv", kMostShards + 1), FilesIn(directory.path()),
+                         {TargetKind::kNumber, 0, 1}),
+              absl::StatusCode::kInvalidArgument, {"1048577 shards", "at most 1048576"});
+}
+
 TEST(LoadShardsTest, PermutedShardsDoNotDependOnTheNumberOfWorkers) {
   const TemporaryDirectory directory;
   directory.Write("t.csv", kFiveRows);

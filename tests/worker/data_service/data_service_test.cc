@@ -225,6 +225,14 @@ TEST_F(DataServiceTest, OthersAreRefusedAndToldWhy) {
               absl::StatusCode::kInvalidArgument, {"9 workers", "4"});
 }
 
+TEST_F(DataServiceTest, AWorkerCannotHaveTheDataCutIntoTooManyShards) {
+  Job job = PointsJob();
+  job.file.mutable_data()->clear_shards();
+  Serve(job);
+  ExpectError(LoadRows(ServedJob(job), {0, 1, /*owners=*/kMostShards + 1, TargetKind::kClass}),
+              absl::StatusCode::kInvalidArgument, {address_, "1048577 shards"});
+}
+
 TEST_F(DataServiceTest, WithCertificatesAndNoTokenOnlyWorkersGetRows) {
   const TemporaryDirectory folder;
   const auto path = [&](const std::string& name) { return absl::StrCat(folder.path(), "/", name); };

@@ -129,6 +129,8 @@ TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
   ExpectRefused("outputs: 8", "outputs: 0",
                 {"dir/x.job:10:20: model.layers[0].dense.outputs: is 0"});
   ExpectRefused("shards: 3", "validation_every: 1", {"dir/x.job:7:3: data.validation_every: is 1"});
+  ExpectRefused("shards: 3", "shards: 1048577",
+                {"dir/x.job:7:3: data.shards: is 1048577, must be at most 1048576"});
   ExpectRefused("{} }", "{} l2: -0.5 }", {"dir/x.job:13:", "loss.l2: is -0.5"});
   ExpectRefused("{} }", "{} l2: nan }", {"dir/x.job:13:", "loss.l2: is nan"});
   ExpectRefused("batch_size: 8", "batch_size: 8 chunk_bytes: 7",
