@@ -46,12 +46,19 @@ ThreadPool::ThreadPool(int threads)
     : may_spread_out_(CountOf(AllowedProcessors()) >= threads),
       processors_(new std::atomic<int>[threads]) {
   for (int i = 0; i < threads; ++i) processors_[i] = -1;
-  for (int i = 1; i < threads; ++i) {
-    helpers_.emplace_back([this, i] { Help(i); });
+  try {
+    for (int i = 1; i < threads; ++i) {
+      helpers_.emplace_back([this, i] { Help(i); });
+    }
+  } catch (...) {
+    End();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { End(); }
+
+void ThreadPool::End() {
   {
     MutexLock lock(mutex_);
     ending_ = true;

@@ -22,7 +22,8 @@ namespace syncgrads {
 // Not thread-safe: one loop at a time.
 class ThreadPool {
  public:
-  // `threads` is at least 1. With 1, everything runs on the caller's thread.
+  // `threads` is at least 1. With 1, everything runs on the caller's thread. Throws
+  // std::system_error if the system does not start a thread.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -38,6 +39,8 @@ class ThreadPool {
   void Run(int parts, Part part);
 
  private:
+  // Ends the helpers.
+  void End();
   void Help(int thread);
   // Takes parts of the loop in progress until all are taken, and calls them. Stores an exception in
   // failure_.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <new>
 #include <optional>
 #include <utility>
@@ -164,13 +165,15 @@ void OwnRows::State::ReadAll() {
 OwnRows::OwnRows(const DataSet& data, const OwnRowsOptions& options)
     : data_(data), options_(options), state_(std::make_shared<State>(data, options)) {
   if (ImagesOf(data) == nullptr) return;
-  {
-    MutexLock lock(state_->mutex);
-    state_->running = static_cast<size_t>(options_.threads);
-  }
   for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([state = state_] { state->ReadAll(); });
+    try {
+      threads_.emplace_back([state = state_] { state->ReadAll(); });
+    } catch (const std::exception&) {
+      break;
+    }
   }
+  MutexLock lock(state_->mutex);
+  state_->running = threads_.size();
 }
 
 OwnRows::~OwnRows() {

@@ -22,7 +22,8 @@ namespace syncgrads {
 struct OwnRowsOptions {
   // The dtype of features that are not pixels of 8 bits: F32 or F64.
   v1::DType dtype = v1::F32;
-  // The threads that read images ahead. 0: Take reads. Rows of tables are always read by Take.
+  // The threads that read images ahead; fewer if the system does not start as many. If there are
+  // none, Take reads. Rows of tables are always read by Take.
   int threads = 0;
   // How long Take waits for a batch.
   absl::Duration timeout = absl::Seconds(60);

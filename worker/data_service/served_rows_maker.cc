@@ -1,5 +1,6 @@
 #include "worker/data_service/served_rows_maker.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -79,7 +80,9 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(of_worker, rows));
   OwnRowsOptions options;
   options.dtype = request.dtype();
-  options.threads = ReadersOf(job.file, job.file.data(), rows.world_size, DeviceChoice());
+  // Each worker of the job may have a call, and the calls share the processors.
+  const uint32_t calls = std::max(request.world_size(), request.owners());
+  options.threads = ReadersOf(job.file, job.file.data(), calls, DeviceChoice());
   const uint32_t timeout_s = job.file.data().imagenet().timeout_s();
   if (timeout_s != 0) options.timeout = absl::Seconds(timeout_s);
   return absl::WrapUnique(new ServedRowsMaker(std::move(data), options));

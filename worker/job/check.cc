@@ -226,6 +226,7 @@ absl::Status CheckJobFile(const v1::JobFile& file, const Field& root) {
         v1::DType_IsValid(file.dtype()) ? v1::DType_Name(file.dtype()) : absl::StrCat(file.dtype());
     return root.Member("dtype").Error(absl::StrCat("is ", name, ", must be F32 or F64"));
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckThreads(root, "threads", file.threads()));
   if (!file.has_data()) return root.Member("data").Error("is missing");
   SYNCGRADS_RETURN_IF_ERROR(CheckData(file.data(), root.Member("data")));
   SYNCGRADS_RETURN_IF_ERROR(CheckDataSets(file, root));

@@ -175,6 +175,7 @@ absl::Status CheckImageNet(const v1::ImageNetSource& imagenet, const Field& fiel
     const absl::Status names = ExpandNames(tar).status();
     if (!names.ok()) return field.Member("tars").Error(names.message());
   }
+  SYNCGRADS_RETURN_IF_ERROR(CheckThreads(field, "readers", imagenet.readers()));
   return CheckEnum(field, "damaged", imagenet.damaged(),
                    v1::ImageNetSource::Damaged_IsValid(imagenet.damaged()));
 }

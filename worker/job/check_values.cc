@@ -15,6 +15,11 @@ absl::Status CheckCount(const Field& field, absl::string_view name, uint32_t val
   return field.Member(name).Error(absl::StrCat("is ", value, ", must be from 1 to ", largest));
 }
 
+absl::Status CheckThreads(const Field& field, absl::string_view name, uint32_t value) {
+  if (value <= kMostThreads) return absl::OkStatus();
+  return field.Member(name).Error(absl::StrCat("is ", value, ", must be at most ", kMostThreads));
+}
+
 absl::Status CheckFraction(const Field& field, absl::string_view name, double value) {
   if (value >= 0 && value <= 1) return absl::OkStatus();
   return field.Member(name).Error(absl::StrCat("is ", value, ", must be from 0 to 1"));

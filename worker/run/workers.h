@@ -22,7 +22,8 @@ namespace syncgrads {
 // each line of output begins with "[worker i] ", and there is no progress bar.
 //
 // Returns the outcome of each worker after all have left the job. If one fails, the
-// others continue as if a process had failed.
+// others continue as if a process had failed. ResourceExhausted if the system does not
+// start a worker's thread.
 std::vector<WorkerOutcome> RunWorkers(const WorkerOptions& options, uint32_t count,
                                       const WorkerDependencies& dependencies);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -129,7 +130,13 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
                                                       const DeviceChoice& choice) {
   if (!choice.accelerator.has_value()) {
-    return std::make_unique<CpuDevice<T>>(ThreadsOf(job, world_size, choice));
+    const int threads = ThreadsOf(job, world_size, choice);
+    try {
+      return std::make_unique<CpuDevice<T>>(threads);
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot start ", threads, " threads to compute with: ", error.what()));
+    }
   }
   if constexpr (std::is_same_v<T, float>) {
     return choice.accelerators->MakeFloat(*choice.accelerator, choice.precision);

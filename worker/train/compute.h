@@ -63,8 +63,8 @@ int ThreadsOf(const v1::JobFile& job, uint32_t world_size, const DeviceChoice& c
 int ReadersOf(const v1::JobFile& job, const v1::DataSpec& source, uint32_t world_size,
               const DeviceChoice& choice);
 
-// Creates the chosen device; the CPU uses ThreadsOf threads. Errors: those of
-// Accelerators::MakeFloat and MakeDouble.
+// Creates the chosen device; the CPU uses ThreadsOf threads. Errors: ResourceExhausted if the
+// system does not start the threads; those of Accelerators::MakeFloat and MakeDouble.
 template <typename T>
 absl::StatusOr<std::unique_ptr<Device<T>>> MakeDevice(const v1::JobFile& job, uint32_t world_size,
                                                       const DeviceChoice& choice);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "tests/worker/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "worker/batches/own_rows.h"
 #include "worker/data/images/byte_images.h"
@@ -143,6 +144,14 @@ TEST_F(BatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
   SYNCGRADS_ASSERT_OK(reader.Begin(2, Rows({14}), {}));
   ExpectError(reader.Take(2, features_, targets_, &damaged), absl::StatusCode::kInternal,
               {"image 14"});
+}
+
+TEST_F(BatchReaderTest, WithoutThreadsTheImagesAreReadWhenTheyAreTaken) {
+  const NoThreads no_threads;
+  BatchReader<float> reader(data_, Source({.threads = 3}));
+  SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 4}), {}));
+  SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, nullptr));
+  EXPECT_EQ(targets_, (std::vector<double>{103, 104}));
 }
 
 TEST_F(BatchReaderTest, ABatchWithoutAReadableImageIsEmpty) {

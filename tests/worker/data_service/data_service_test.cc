@@ -12,6 +12,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,9 @@
 #include "worker/batches/batch_reader.h"
 #include "worker/batches/data_set.h"
 #include "worker/batches/feature_statistics.h"
+#include "worker/data/images/image_source.h"
+#include "worker/data/readers/custom_readers.h"
+#include "worker/data/shards.h"
 #include "worker/data_service/data_client.h"
 #include "worker/data_service/data_server.h"
 #include "worker/job/job_file.h"
@@ -183,6 +187,60 @@ TEST_F(DataServiceTest, ImagesOfBytesTravelAsBytesAndAreNormalisedByTheWorker) {
   EXPECT_EQ(theirs, ours);
   EXPECT_EQ(their_targets, our_targets);
   EXPECT_EQ(ours(0, 0), static_cast<float>(static_cast<double>(150 / 255.0f) / 0.25 - 0.4 / 0.25));
+}
+
+// Grey images of one pixel. Records which threads read them. Thread-safe.
+class RecordingImages : public ImageSource {
+ public:
+  const Shape& shape() const override { return shape_; }
+  std::string NameOf(size_t image) const override { return absl::StrCat("image ", image); }
+  bool is_slow() const override { return true; }
+  absl::Status Read(size_t, const ImageUse&, absl::Span<float> pixels) const override {
+    pixels[0] = 0;
+    MutexLock lock(mutex_);
+    threads_.insert(std::this_thread::get_id());
+    return absl::OkStatus();
+  }
+
+  size_t CountThreads() const {
+    MutexLock lock(mutex_);
+    return threads_.size();
+  }
+
+ private:
+  const Shape shape_ = Shape::Image(1, 1, 1);
+  mutable Mutex mutex_;
+  mutable std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+// There are more workers than processors, so that each has one thread.
+TEST_F(DataServiceTest, AllWorkersOfTheJobShareTheProcessors) {
+  constexpr uint32_t kWorkers = 1 << 14;
+  constexpr size_t kRows = 10'000;
+  for (const ServedDataRequest& request : {ServedDataRequest{0, kWorkers, 1, TargetKind::kNone},
+                                           ServedDataRequest{0, 1, kWorkers, TargetKind::kNone}}) {
+    const auto images = std::make_shared<RecordingImages>();
+    CustomReaders readers;
+    readers.Add("recording", [&](const CustomReaderOptions&) {
+      Table table;
+      table.images = images;
+      table.rows = kRows;
+      return table;
+    });
+    Job job = PointsJob();
+    job.file.mutable_data()->mutable_custom()->set_kind("recording");
+    job.file.mutable_data()->set_shards(1);
+    job.readers = &readers;
+    Serve(job);
+    const auto served = LoadRows(ServedJob(job), request);
+    SYNCGRADS_ASSERT_OK(served);
+    std::vector<RowId> rows;
+    for (size_t row = 0; row < kRows; ++row) rows.push_back({0, row});
+    const auto asked = served->served->Ask(rows, ImageUse());
+    SYNCGRADS_ASSERT_OK(asked);
+    SYNCGRADS_ASSERT_OK(served->served->Take(*asked));
+    EXPECT_EQ(images->CountThreads(), 1u);
+  }
 }
 
 // The image is a named pipe: whoever opens it waits.

@@ -131,6 +131,8 @@ TEST(JobFileTest, ValuesOutOfRangeAreNamedWithTheirLine) {
   ExpectRefused("shards: 3", "validation_every: 1", {"dir/x.job:7:3: data.validation_every: is 1"});
   ExpectRefused("shards: 3", "shards: 1048577",
                 {"dir/x.job:7:3: data.shards: is 1048577, must be at most 1048576"});
+  ExpectRefused("batch_size: 8", "batch_size: 8 threads: 4097",
+                {"dir/x.job:2:15: threads: is 4097, must be at most 4096"});
   ExpectRefused("{} }", "{} l2: -0.5 }", {"dir/x.job:13:", "loss.l2: is -0.5"});
   ExpectRefused("{} }", "{} l2: nan }", {"dir/x.job:13:", "loss.l2: is nan"});
   ExpectRefused("batch_size: 8", "batch_size: 8 chunk_bytes: 7",
@@ -305,6 +307,8 @@ TEST(JobFileTest, CropsAndAugmentationsOutOfRangeAreNamed) {
                 {"data.imagenet.min_area: ", "RANDOM_RESIZED"});
   ExpectRefused(table, "imagenet { path: \"i\" training_crop: RANDOM_RESIZED min_area: 1.5 }",
                 {"data.imagenet.min_area: is 1.5, must be from 0 to 1"});
+  ExpectRefused(table, "imagenet { path: \"i\" readers: 3000000000 }",
+                {"data.imagenet.readers: is 3000000000, must be at most 4096"});
   ExpectRefused(table, "imagenet { path: \"i\" training_crop: 9 }",
                 {"data.imagenet.training_crop: ", "9"});
   ExpectRefused(table, "imagenet { path: \"i\" tars: \"t.tar\" part: VALIDATION }",

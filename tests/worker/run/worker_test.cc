@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "examples/own_layer/swish.h"
 #include "examples/own_logger/csv_log.h"
+#include "tests/worker/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
@@ -26,6 +27,7 @@
 #include "worker/nn/cpu/cpu_device.h"
 #include "worker/nn/models/build.h"
 #include "worker/run/run_progress.h"
+#include "worker/run/workers.h"
 #include "worker/team/team.h"
 #include "worker/train/model_file.h"
 
@@ -214,6 +216,13 @@ TEST_F(WorkerTest, ShowsAsManyClassesAsAreAskedFor) {
   const std::vector<std::string> parts = absl::StrSplit(text, "(place ");
   const auto outside = static_cast<int64_t>(parts.size() - 1);
   EXPECT_EQ(std::count(text.begin(), text.end(), '%') - outside, 2) << text;
+}
+
+TEST_F(WorkerTest, AWorkerOfTheProcessWhoseThreadCannotBeStartedFails) {
+  const NoThreads no_threads;
+  const std::vector<WorkerOutcome> outcomes = RunWorkers(options_, 2, Dependencies());
+  ASSERT_EQ(outcomes.size(), 2u);
+  ExpectError(outcomes[1].status, absl::StatusCode::kResourceExhausted, {"the thread of worker 1"});
 }
 
 TEST_F(WorkerTest, SeveralWorkersThatEvaluateNeedAServer) {

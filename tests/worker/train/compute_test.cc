@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/processors.h"
 
@@ -110,6 +111,14 @@ TEST(MakeDeviceTest, MakesWhatWasChosen) {
               {"made float 1"});
   ExpectError(MakeDevice<double>(v1::JobFile(), 1, *second), absl::StatusCode::kInternal,
               {"made double 1"});
+}
+
+TEST(MakeDeviceTest, ThreadsThatCannotBeStartedAreAnError) {
+  v1::JobFile job;
+  job.set_threads(64);
+  const NoThreads no_threads;
+  ExpectError(MakeDevice<float>(job, 1, DeviceChoice()), absl::StatusCode::kResourceExhausted,
+              {"cannot start 64 threads"});
 }
 
 TEST(ThreadsTest, TheWorkersOfThisHostShareItsProcessors) {
