@@ -253,6 +253,7 @@ absl::Status CheckData(const v1::DataSpec& data, const Field& field) {
   if (names.size() != static_cast<size_t>(data.class_names_size())) {
     return field.Member("class_names").Error("has a name twice");
   }
+  if (names.contains("")) return field.Member("class_names").Error("has an empty name");
   if (data.shards() > kMostShards) {
     return field.Member("shards").Error(
         absl::StrCat("is ", data.shards(), ", must be at most ", kMostShards));

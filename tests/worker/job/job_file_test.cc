@@ -242,6 +242,8 @@ TEST(JobFileTest, PartitionsClassNamesAndTargetsThatCannotBeAreNamed) {
                 {"loss: has targets with classes, but data.more_targets are given"});
   ExpectRefused("shards: 3", "class_names: \"a\" class_names: \"a\"",
                 {"dir/x.job:7:", "data.class_names: has a name twice"});
+  ExpectRefused("shards: 3", "class_names: \"\" class_names: \"a\"",
+                {"dir/x.job:7:", "data.class_names: has an empty name"});
 }
 
 TEST(JobFileTest, DataSetsThatCannotBeAreNamed) {
