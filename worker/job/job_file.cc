@@ -45,6 +45,11 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   int count_ = 0;
 };
 
+// Whether a model has at most one layer of this kind, the first, whose default name has no number.
+bool IsScaling(const v1::LayerSpec& layer) {
+  return layer.has_min_max_scaling() || layer.has_standard_scaling();
+}
+
 // Returns the default name of a layer, without its number.
 std::string KindOf(const v1::LayerSpec& layer) {
   if (layer.has_conv2d()) return "conv";
@@ -60,7 +65,9 @@ void NameLayers(google::protobuf::RepeatedPtrField<v1::LayerSpec>& layers,
     const std::string kind = KindOf(layer);
     if (kind.empty()) continue;
     const int number = ++counts[kind];
-    if (layer.name().empty()) layer.set_name(absl::StrCat(kind, number));
+    if (layer.name().empty()) {
+      layer.set_name(IsScaling(layer) ? kind : absl::StrCat(kind, number));
+    }
     if (!layer.has_residual()) continue;
     NameLayers(*layer.mutable_residual()->mutable_body(), counts);
     NameLayers(*layer.mutable_residual()->mutable_shortcut(), counts);

@@ -54,6 +54,16 @@ TEST(JobFileTest, FillsInWhatIsLeftOut) {
   EXPECT_EQ(job->file.model().layers(1).name(), "dense2");
 }
 
+TEST(JobFileTest, AScalingLayerHasANameWithoutANumberUnlessTheJobFileNamesIt) {
+  const std::string first = "  layers { dense { outputs: 8";
+  const auto unnamed = ParseWith(first, "  layers { min_max_scaling {} }\n" + first);
+  SYNCGRADS_ASSERT_OK(unnamed);
+  EXPECT_EQ(unnamed->file.model().layers(0).name(), "min_max_scaling");
+  const auto named = ParseWith(first, "  layers { name: \"s\" standard_scaling {} }\n" + first);
+  SYNCGRADS_ASSERT_OK(named);
+  EXPECT_EQ(named->file.model().layers(0).name(), "s");
+}
+
 TEST(JobFileTest, AnUnknownFieldIsNamedWithItsLine) {
   ExpectRefused("  shards: 3", "  shard: 3", {"dir/x.job:7:", "\"shard\""});
   ExpectRefused("TANH", "TAN", {"dir/x.job:10:", "TAN"});

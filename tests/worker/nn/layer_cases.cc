@@ -120,7 +120,7 @@ std::vector<LayerCase> AllLayerCases() {
       PoolCase<AveragePool>("overlapping average pooling", Shape::Image(2, 5, 7), 3, 2, 1),
       Case("window input", Shape::Flat(4),
            []<typename T>(Device<T>& device, const Shape& shape) -> std::unique_ptr<Layer<T>> {
-             auto window = std::make_unique<MinMaxScaling<T>>(device, shape);
+             auto window = std::make_unique<MinMaxScaling<T>>("min_max_scaling", device, shape);
              window->SetRanges({-1, -2, -1, 3}, {1, 2, 0.5, 1});
              return window;
            }),

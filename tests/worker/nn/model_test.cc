@@ -40,7 +40,8 @@ std::unique_ptr<Layer<T>> MakeDense(const std::string& name, int64_t inputs, int
 // Makes a model that has a layer with each activation.
 template <typename T>
 std::unique_ptr<Model<T>> MakeModel(uint64_t seed) {
-  auto scaling = std::make_unique<MinMaxScaling<T>>(OneThread<T>(), Shape::Flat(kFeatures));
+  auto scaling =
+      std::make_unique<MinMaxScaling<T>>("min_max_scaling", OneThread<T>(), Shape::Flat(kFeatures));
   scaling->SetRanges({-1, -2, -1, 0}, {1, 2, 0.5, 0});
   std::vector<std::unique_ptr<Layer<T>>> layers;
   layers.push_back(std::move(scaling));
@@ -277,7 +278,7 @@ Matrix<double> OnHost(Layer<double>& layer, const Matrix<double>& input) {
 }
 
 TEST(MinMaxScalingTest, ScalesRangesToMinusOneToOneAndConstantsToZero) {
-  MinMaxScaling<double> scaling(OneThread<double>(), Shape::Flat(3));
+  MinMaxScaling<double> scaling("min_max_scaling", OneThread<double>(), Shape::Flat(3));
   scaling.SetRanges({0, -10, 5}, {4, 10, 5});
   Matrix<double> input{{0, 10, 5}, {4, -10, 5}, {1, 0, 5}};
   const Matrix<double> expected{{-1, 1, 0}, {1, -1, 0}, {-0.5, 0, 0}};

@@ -308,7 +308,9 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
   job.file.mutable_data()->set_validation_every(0);
   v1::ModelSpec model = job.file.model();
   job.file.mutable_model()->clear_layers();
-  job.file.mutable_model()->add_layers()->mutable_min_max_scaling();
+  v1::LayerSpec& scaling = *job.file.mutable_model()->add_layers();
+  scaling.mutable_min_max_scaling();
+  scaling.set_name("ranges");
   for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
   const std::string path = directory.path() + "/w.safetensors";
   TrainTo(job, 3, path);
@@ -320,8 +322,8 @@ TEST(RunTest, WindowRangesAreThoseOfAllWorkersAndAreWritten) {
     const auto* numbers = reinterpret_cast<const float*>(bytes->data());
     return std::vector<float>(numbers, numbers + 4);
   };
-  EXPECT_EQ(four("min_max_scaling/minimum"), (std::vector<float>{4.3f, 2.0f, 1.0f, 0.1f}));
-  EXPECT_EQ(four("min_max_scaling/maximum"), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
+  EXPECT_EQ(four("ranges/minimum"), (std::vector<float>{4.3f, 2.0f, 1.0f, 0.1f}));
+  EXPECT_EQ(four("ranges/maximum"), (std::vector<float>{7.9f, 4.4f, 6.9f, 2.5f}));
 }
 
 // Trains for an epoch from the standardised features, and returns their means minus and plus the
@@ -333,7 +335,9 @@ std::vector<float> StandardScalingOf(uint32_t workers, uint32_t validation_every
   job.file.mutable_data()->set_validation_every(validation_every);
   const v1::ModelSpec model = job.file.model();
   job.file.mutable_model()->clear_layers();
-  job.file.mutable_model()->add_layers()->mutable_standard_scaling();
+  v1::LayerSpec& scaling = *job.file.mutable_model()->add_layers();
+  scaling.mutable_standard_scaling();
+  scaling.set_name("standard_scaling");
   for (const v1::LayerSpec& layer : model.layers()) *job.file.mutable_model()->add_layers() = layer;
   const std::string path = directory.path() + "/s.safetensors";
   TrainTo(job, workers, path);

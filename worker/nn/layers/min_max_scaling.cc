@@ -3,7 +3,7 @@
 namespace syncgrads {
 
 template <typename T>
-MinMaxScaling<T>::MinMaxScaling(Device<T>& device, const Shape& input, const std::string& name)
+MinMaxScaling<T>::MinMaxScaling(const std::string& name, Device<T>& device, const Shape& input)
     : Layer<T>(name, device, input, input),
       minimum_(Parameter<T>::Vector(device.memory(), name + "/minimum", input.size(),
                                     /*trained=*/false)),

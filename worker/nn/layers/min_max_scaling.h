@@ -19,7 +19,7 @@ namespace syncgrads {
 template <typename T>
 class MinMaxScaling : public Layer<T> {
  public:
-  MinMaxScaling(Device<T>& device, const Shape& input, const std::string& name = "min_max_scaling");
+  MinMaxScaling(const std::string& name, Device<T>& device, const Shape& input);
 
   std::vector<Parameter<T>*> states() override { return {&minimum_, &maximum_}; }
   const DeviceMatrix<T>& Forward(const Pass& pass, const DeviceMatrix<T>& input) override;

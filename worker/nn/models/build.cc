@@ -114,13 +114,12 @@ class Builder {
         options.settings.insert(spec.custom().settings().begin(), spec.custom().settings().end());
         return custom_.Create(spec.custom().kind(), options, device_);
       }
-      case v1::LayerSpec::kStandardScaling:
-        return std::make_unique<MinMaxScaling<T>>(device_, input, "standard_scaling");
       case v1::LayerSpec::kMinMaxScaling:
+      case v1::LayerSpec::kStandardScaling:
       case v1::LayerSpec::KIND_NOT_SET:
         break;
     }
-    return std::make_unique<MinMaxScaling<T>>(device_, input);
+    return std::make_unique<MinMaxScaling<T>>(spec.name(), device_, input);
   }
 
   Result BuildDense(const v1::LayerSpec& spec, const Shape& input) {
