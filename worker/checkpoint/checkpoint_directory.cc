@@ -41,6 +41,11 @@ absl::Status SystemError(absl::string_view what, const std::string& path,
   return absl::InternalError(message);
 }
 
+// Whether the file system lacks an operation.
+bool IsUnsupported(const std::error_code& error) {
+  return error == std::errc::function_not_supported || error == std::errc::operation_not_supported;
+}
+
 std::string ManifestOf(const std::string& checkpoint) {
   return absl::StrCat(checkpoint, "/", kManifest);
 }
@@ -105,17 +110,20 @@ absl::Status MakeDirectories(const std::string& path) {
 }
 
 // Makes `directory`/`name` a symbolic link to the checkpoint `to`, which is in the same
-// directory. Replaces an existing link atomically.
+// directory. Replaces an existing link atomically. Does nothing if the file system has no symbolic
+// links.
 absl::Status Link(const std::string& directory, const std::string& name, const std::string& to) {
   const std::string temporary = absl::StrCat(directory, "/.", name);
   std::error_code error;
   fs::remove(temporary, error);
   fs::create_symlink(fs::path(to).filename(), temporary, error);
+  if (error == std::errc::operation_not_permitted || IsUnsupported(error)) return absl::OkStatus();
   if (!error) fs::rename(temporary, absl::StrCat(directory, "/", name), error);
   return error ? SystemError("link", absl::StrCat(directory, "/", name), error) : absl::OkStatus();
 }
 
-// An exclusive file lock (flock) on a directory, held until this object is destroyed.
+// An exclusive file lock (flock) on a directory, held until this object is destroyed. If the file
+// system has no locks, nothing is locked.
 class WriterLock {
  public:
   static absl::StatusOr<WriterLock> Take(const std::string& directory) {
@@ -124,6 +132,9 @@ class WriterLock {
     if (file < 0) return SystemError("open", path, std::error_code(errno, std::generic_category()));
     WriterLock lock(file);
     if (flock(file, LOCK_EX | LOCK_NB) == 0) return lock;
+    const std::error_code error(errno, std::generic_category());
+    if (error == std::errc::no_lock_available || IsUnsupported(error)) return lock;
+    if (error != std::errc::operation_would_block) return SystemError("lock", path, error);
     return absl::UnavailableError(absl::StrCat("another process is writing a checkpoint to ",
                                                directory, " (it has locked ", path,
                                                "): each job needs its own checkpoint directory"));
@@ -223,13 +234,12 @@ absl::Status CheckpointDirectory::Prune(const Manifest& newest) const {
     best = step;
     best_score = score;
   }
-  SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "latest", PathOf(newest.step)));
-  if (best.has_value()) SYNCGRADS_RETURN_IF_ERROR(Link(options_.path, "best", PathOf(*best)));
-  absl::Status removed;
+  absl::Status status = Link(options_.path, "latest", PathOf(newest.step));
+  if (best.has_value()) status.Update(Link(options_.path, "best", PathOf(*best)));
   for (size_t i = 0; i + options_.keep < steps.size(); ++i) {
-    if (steps[i] != best && steps[i] != newest.step) removed.Update(Remove(PathOf(steps[i])));
+    if (steps[i] != best && steps[i] != newest.step) status.Update(Remove(PathOf(steps[i])));
   }
-  return removed;
+  return status;
 }
 
 absl::Status CheckpointDirectory::RemoveUnfinished() const {

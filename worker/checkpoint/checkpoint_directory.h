@@ -1,11 +1,11 @@
 // The directory that holds one job's checkpoints.
 //
-//   lock                     locked (flock) by the process that writes
-//   step-000000000120/       a checkpoint: the state after 120 steps
+//   lock                     locked (flock) by the process that writes, if the file system has
+//   locks step-000000000120/       a checkpoint: the state after 120 steps
 //     model.safetensors, ... the files that the manifest lists
 //     manifest.json          written last: a directory without it is not a checkpoint
 //   step-000000000140.damaged/   a checkpoint that failed its checksums, set aside
-//   latest, best             symbolic links to checkpoints
+//   latest, best             symbolic links to checkpoints, if the file system has links
 //
 // Each file is written under a temporary name, synced and renamed; the manifest is
 // written after all other files. To remove a checkpoint, its manifest is removed first.
@@ -47,7 +47,8 @@ struct CheckpointFile {
 };
 
 // Reads and writes the checkpoints of one job. Several processes may open the same
-// directory; a file lock lets only one of them write at a time. Thread-compatible.
+// directory; a file lock lets only one of them write at a time. If the file system has no locks,
+// the caller must ensure this. Thread-compatible.
 class CheckpointDirectory {
  public:
   struct Options {
@@ -68,7 +69,7 @@ class CheckpointDirectory {
   // `manifest.files` and fills it from `files`. Returns the path of the checkpoint.
   //
   // An existing checkpoint of the same step is removed first: if the write then fails, it
-  // is lost. If only the removal of old checkpoints fails, that error is returned
+  // is lost. If only a link or the removal of old checkpoints fails, that error is returned
   // although the new checkpoint is complete.
   //
   // Errors:

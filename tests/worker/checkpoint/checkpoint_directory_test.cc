@@ -6,8 +6,10 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -20,6 +22,27 @@
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
+
+namespace {
+
+// While it is not 0, the file system has no locks and no symbolic links: these calls fail with it.
+int unsupported = 0;
+
+// Returns -1 and sets errno if the calls fail.
+int Refuse() {
+  errno = unsupported;
+  return unsupported == 0 ? 0 : -1;
+}
+
+}  // namespace
+
+// These take the place of the C library's functions in this program.
+extern "C" int flock(int file, int operation) noexcept {
+  return Refuse() != 0 ? -1 : static_cast<int>(syscall(SYS_flock, file, operation));
+}
+extern "C" int symlink(const char* to, const char* path) noexcept {
+  return Refuse() != 0 ? -1 : static_cast<int>(syscall(SYS_symlinkat, to, AT_FDCWD, path));
+}
 
 namespace syncgrads {
 namespace {
@@ -264,6 +287,36 @@ TEST_F(CheckpointDirectoryTest, TwoWritersAreToldOfEachOther) {
   ExpectError(Write(checkpoints, 2), absl::StatusCode::kUnavailable, {checkpoints.path()});
   close(file);
   SYNCGRADS_EXPECT_OK(Write(checkpoints, 2));
+}
+
+TEST_F(CheckpointDirectoryTest, AFileSystemMayHaveNeitherLocksNorLinks) {
+  const absl::Cleanup restore = [] { unsupported = 0; };
+  uint64_t step = 0;
+  for (const int error : {ENOSYS, EOPNOTSUPP}) {
+    unsupported = error;
+    CheckpointDirectory checkpoints = Open(/*keep=*/1);
+    SYNCGRADS_EXPECT_OK(Write(checkpoints, ++step));
+    SYNCGRADS_EXPECT_OK(Write(checkpoints, ++step));
+    EXPECT_EQ(*checkpoints.Steps(), Steps({step}));
+    EXPECT_FALSE(std::filesystem::exists(checkpoints.path() + "/latest"));
+  }
+}
+
+TEST_F(CheckpointDirectoryTest, ALockThatCannotBeTakenIsAnErrorWithItsReason) {
+  const absl::Cleanup restore = [] { unsupported = 0; };
+  unsupported = EIO;
+  CheckpointDirectory checkpoints = Open();
+  ExpectError(Write(checkpoints, 1), absl::StatusCode::kInternal,
+              {"cannot lock", checkpoints.path() + "/lock", "Input/output error"});
+}
+
+TEST_F(CheckpointDirectoryTest, ALinkThatCannotBeMadeIsReportedAndOldOnesAreRemoved) {
+  CheckpointDirectory checkpoints = Open(/*keep=*/1);
+  SYNCGRADS_ASSERT_OK(Write(checkpoints, 1));
+  std::filesystem::remove(checkpoints.path() + "/latest");
+  std::filesystem::create_directory(checkpoints.path() + "/latest");
+  ExpectError(Write(checkpoints, 2), absl::StatusCode::kInternal, {"cannot link", "/latest"});
+  EXPECT_EQ(*checkpoints.Steps(), Steps({2}));
 }
 
 }  // namespace
