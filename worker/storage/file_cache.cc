@@ -1,6 +1,6 @@
-// A file's name is the hash of its key. Its contents are the lengths of key, version and
-// contents (8 bytes each, little-endian), the hash of what follows (8 bytes), key, version,
-// contents.
+// A file's name is the hash of its key; while it is written, a random number follows. Its contents
+// are the lengths of key, version and contents (8 bytes each, little-endian), the hash of what
+// follows (8 bytes), key, version, contents.
 
 #include "worker/storage/file_cache.h"
 
@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -28,6 +29,9 @@ constexpr absl::string_view kSuffix = ".cached";
 // The fraction 1 / kSlack of the cache is left free when files are removed, and may be written
 // before the directory is scanned again.
 constexpr uint64_t kSlack = 16;
+
+// A file that has not been written for this time is unfinished: its writer was killed.
+constexpr std::chrono::hours kLongestWrite(1);
 
 struct Header {
   uint64_t key_bytes;
@@ -99,10 +103,18 @@ void FileCache::Shrink() {
   std::vector<Found> files;
   uint64_t bytes = 0;
   std::error_code error;
+  const auto now = std::filesystem::file_time_type::clock::now();
   for (std::filesystem::directory_iterator it(directory_, error), end; !error && it != end;
        it.increment(error)) {
-    if (!absl::EndsWith(it->path().native(), kSuffix)) continue;
     std::error_code gone;
+    if (!absl::EndsWith(it->path().native(), kSuffix)) {
+      const bool is_temporary = absl::StrContains(it->path().filename().native(), kSuffix);
+      const auto written = it->last_write_time(gone);
+      if (is_temporary && !gone && now - written > kLongestWrite) {
+        std::filesystem::remove(it->path(), gone);
+      }
+      continue;
+    }
     const Found found = {it->path(), it->last_write_time(gone), it->file_size(gone)};
     if (gone) continue;
     bytes += found.bytes;

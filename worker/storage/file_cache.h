@@ -44,7 +44,8 @@ class FileCache {
       : directory_(std::move(directory)), max_bytes_(max_bytes) {}
 
   std::string PathOf(const std::string& key) const;
-  // Removes files, the least recently used first, until there is room.
+  // Removes unfinished files of writers that were killed, and then files, the least recently used
+  // first, until there is room.
   void Shrink();
 
   const std::string directory_;

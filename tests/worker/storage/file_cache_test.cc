@@ -62,6 +62,20 @@ TEST(FileCacheTest, WhatHasNotBeenUsedForLongestGoesFirst) {
   EXPECT_FALSE(cache->Find("e").has_value());
 }
 
+TEST(FileCacheTest, UnfinishedFilesOfKilledWritersAreRemoved) {
+  TemporaryDirectory directory;
+  const std::string unfinished = directory.Write("0123456789abcdef.cached.1f", "half");
+  const std::string under_way = directory.Write("0123456789abcdef.cached.2f", "half");
+  const std::string other = directory.Write("notes", "");
+  for (const std::string& file : {unfinished, other}) {
+    fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(2));
+  }
+  SYNCGRADS_ASSERT_OK(FileCache::Open(directory.path(), 1000));
+  EXPECT_FALSE(fs::exists(unfinished));
+  EXPECT_TRUE(fs::exists(under_way));
+  EXPECT_TRUE(fs::exists(other));
+}
+
 TEST(FileCacheTest, ADirectoryThatCannotBeMadeIsNamed) {
   TemporaryDirectory directory;
   const std::string file = directory.Write("file", "");
