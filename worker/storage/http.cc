@@ -21,6 +21,8 @@ constexpr absl::string_view kHashOfNothing =
 // The body of an error may be longer than that of the requested bytes.
 constexpr size_t kMaxErrorBytes = 64 << 10;
 constexpr long kFirstErrorCode = 400;
+// A store that sends less than this would hold a reader for hours.
+constexpr long kLeastBytesPerSecond = 1024;
 
 // The state of a request's callbacks.
 struct Receiver {
@@ -157,9 +159,9 @@ HttpAnswer HttpClient::Get(const std::string& url, std::vector<std::string> head
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
                    static_cast<long>(absl::ToInt64Milliseconds(timeouts_.connect)));
-  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, kLeastBytesPerSecond);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME,
-                   static_cast<long>(absl::ToInt64Seconds(timeouts_.silence)));
+                   static_cast<long>(absl::ToInt64Seconds(timeouts_.slow)));
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &ReceiveHeader);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, &receiver);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &ReceiveBody);

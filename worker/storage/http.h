@@ -21,8 +21,8 @@ namespace syncgrads {
 
 struct HttpTimeouts {
   absl::Duration connect = absl::Seconds(10);
-  // The longest time without a received byte.
-  absl::Duration silence = absl::Seconds(30);
+  // A request fails if less than 1 KiB/s is received for this time.
+  absl::Duration slow = absl::Seconds(30);
 };
 
 struct HttpAnswer {

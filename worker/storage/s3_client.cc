@@ -23,6 +23,9 @@ constexpr int kPartialContent = 206;
 constexpr int kNotModified = 304;
 constexpr int kPreconditionFailed = 412;
 constexpr int kRangeNotSatisfiable = 416;
+// More than a store sends before HttpClient finds it too slow. Otherwise a store that sends a few
+// bytes in each attempt would be read for days.
+constexpr size_t kLeastProgress = 32 << 10;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 // Limit on a response that is not an object: a list of 1000 names, or an error.
 constexpr size_t kMaxDocumentBytes = 8 << 20;
@@ -177,7 +180,7 @@ absl::StatusOr<S3Client::Part> S3Client::GetPart(const std::string& key, Range r
     made.answer = get_(url, std::move(headers), range.end - range.begin - part.bytes.size());
     if (made.answer.code == kPartialContent) {
       // If the connection has broken, the next attempt begins where this one ended.
-      made.progress = !made.answer.body.empty();
+      made.progress = made.answer.body.size() >= kLeastProgress;
       part.bytes += made.answer.body;
       // Some stores ignore If-Match.
       const std::string version = HeaderOf(made.answer, "etag");

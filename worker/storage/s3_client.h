@@ -28,7 +28,7 @@ struct S3Options {
   HttpTimeouts timeouts;
   // Sends the requests; called on any thread. Null: an HttpClient.
   HttpGet get;
-  // A request fails after this many consecutive attempts without progress.
+  // A request fails after this many consecutive attempts that each receive less than 32 KiB.
   int attempts = 6;
   // The backoff before the second attempt. It doubles with each further attempt.
   absl::Duration first_pause = absl::Milliseconds(200);
@@ -91,7 +91,7 @@ class S3Client {
 
  private:
   // Retries a request. `attempt` sends it and returns the response. `progress` is true if the
-  // attempt has received data; the attempts are then counted from 0 again.
+  // attempt has received at least 32 KiB of data; the attempts are then counted from 0 again.
   struct Attempt {
     HttpAnswer answer;
     bool progress = false;

@@ -256,6 +256,21 @@ TEST(HostileStoreTest, AnObjectLargerThanTheMemoryIsRefused) {
               {"s3://b/o", "4611686018427387904"});
 }
 
+TEST(HostileStoreTest, AFewBytesInEachAttemptAreNoProgress) {
+  int requests = 0;
+  const S3Storage storage(AnsweredBy([&](const std::string&, std::vector<std::string>, size_t) {
+    HttpAnswer answer;
+    answer.transport = absl::UnavailableError("too slow");
+    answer.code = 206;
+    answer.headers["content-range"] = absl::StrCat("bytes ", requests++, "-8388607/8388608");
+    answer.body = "x";
+    return answer;
+  }));
+  ExpectError(storage.Read("o", kAnySize), absl::StatusCode::kUnavailable,
+              {"s3://b/o: 2 attempts", "too slow"});
+  EXPECT_EQ(requests, 2);
+}
+
 TEST(HostileStoreTest, AListEnds) {
   int requests = 0;
   const S3Storage storage(AnsweredBy([&](const std::string&, std::vector<std::string>, size_t) {
