@@ -251,6 +251,8 @@ TEST(LoadShardsTest, WhatCannotBeJoinedIsNamedWithItsPlaces) {
          {"targets.csv:3: the ID \"q\" is not in ", "features.tsv"});
   expect("ID\ta\nx\t1\nx\t2\n", "name,y\nx,1\n",
          {"features.tsv:3: the ID \"x\" is already at ", "features.tsv:2, but"});
+  expect("ID\ta\nx\t1\n", "name,y\nx,1\nx,2\n",
+         {"targets.csv:3: the ID \"x\" is already at ", "targets.csv:2, but"});
   expect("ID\ty\nx\t1\n", "name,y\nx,1\n", {"features.tsv:1: column \"y\""});
   expect("id\ta\nx\t1\n", "name,y\nx,1\n", {"features.tsv:1: there is no column \"ID\""});
   expect("ID\ta\nx\tmany\n", "name,y\nx,1\n",

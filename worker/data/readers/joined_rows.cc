@@ -20,6 +20,12 @@ absl::StatusOr<size_t> FindId(const RowsWithId& table) {
                    "\" for the ID; the header has ", absl::StrJoin(header, ", ")));
 }
 
+absl::Status IdTwiceError(const std::string& place, const std::string& id,
+                          const std::string& first) {
+  return absl::InvalidArgumentError(absl::StrCat(place, ": the ID \"", id, "\" is already at ",
+                                                 first, ", but IDs must be unique"));
+}
+
 }  // namespace
 
 absl::StatusOr<JoinedRows> JoinedRows::Create(std::vector<RowsWithId> tables) {
@@ -55,11 +61,7 @@ absl::Status JoinedRows::Add(RowsWithId table) {
     cells.erase(cells.begin() + static_cast<std::ptrdiff_t>(id_column));
     const auto [it, is_new] =
         others.rows.emplace(id, Row{table.rows.PlaceOf(id_column), std::move(cells)});
-    if (!is_new) {
-      return absl::InvalidArgumentError(absl::StrCat(table.rows.PlaceOf(id_column), ": the ID \"",
-                                                     id, "\" is already at ", it->second.place,
-                                                     ", but IDs must be unique"));
-    }
+    if (!is_new) return IdTwiceError(table.rows.PlaceOf(id_column), id, it->second.place);
   }
   others_.push_back(std::move(others));
   return absl::OkStatus();
@@ -77,6 +79,8 @@ absl::StatusOr<bool> JoinedRows::NextRow(std::vector<std::string>& cells) {
   if (!more) return false;
   const std::string id = std::move(cells[id_column_]);
   cells.erase(cells.begin() + static_cast<std::ptrdiff_t>(id_column_));
+  const auto [first, is_new] = places_.emplace(id, master_.rows.PlaceOf(id_column_));
+  if (!is_new) return IdTwiceError(master_.rows.PlaceOf(id_column_), id, first->second);
   for (Others& others : others_) {
     const auto it = others.rows.find(id);
     if (it == others.rows.end()) {

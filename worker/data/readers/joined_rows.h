@@ -31,7 +31,7 @@ class JoinedRows : public Rows {
   //
   // Errors:
   //   InvalidArgument  a table has no ID column, or a table other than the master has an ID
-  //                    twice (names both lines), or two tables have columns of one name
+  //                    twice (names both places), or two tables have columns of one name
   //   others           those of NextRow of the tables
   static absl::StatusOr<JoinedRows> Create(std::vector<RowsWithId> tables);
 
@@ -39,8 +39,8 @@ class JoinedRows : public Rows {
   std::string HeaderPlace() const override { return master_.rows.HeaderPlace(); }
   std::string PlaceOf(size_t column) const override;
 
-  // Reads the next row of the master, joined with the others. InvalidArgument also if another
-  // table lacks the row's ID; names the ID and the table.
+  // Reads the next row of the master, joined with the others. InvalidArgument also if an earlier
+  // row has the same ID (names both places), or if another table lacks the ID (names the table).
   absl::StatusOr<bool> NextRow(std::vector<std::string>& cells) override;
 
  private:
@@ -64,6 +64,8 @@ class JoinedRows : public Rows {
 
   RowsWithId master_;
   size_t id_column_;
+  // Where the master has each ID of the rows so far.
+  std::map<std::string, std::string> places_;
   std::vector<Others> others_;
   std::vector<std::string> header_;
 };
