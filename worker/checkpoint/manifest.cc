@@ -134,6 +134,11 @@ absl::Status ReadLists(const json& body, const std::string& path, Manifest& mani
     of_segment.Read("steps", segment.steps);
     if (value.contains("epochs")) of_segment.Read("epochs", segment.epochs);
     SYNCGRADS_RETURN_IF_ERROR(of_segment.status());
+    if (segment.workers == 0 || segment.batch_size == 0) {
+      return Damaged(path,
+                     absl::StrCat("has steps of ", segment.workers, " workers with batch_size ",
+                                  segment.batch_size, ", both must be at least 1"));
+    }
   }
   for (const auto& [name, value] : evaluation.items()) {
     // A number that is not finite is null in JSON; it is left out.

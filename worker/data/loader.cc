@@ -1,6 +1,8 @@
 #include "worker/data/loader.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -24,6 +26,9 @@ size_t PartOf(const DataSegment& segment, uint32_t number, uint32_t total_shards
   const size_t owned = ShardsOf(total_shards, owner, segment.workers).size();
   return PartOf(segment.batch_size, number / segment.workers, owned);
 }
+
+// The number of draws of `count` rows each until `rows` rows are drawn.
+uint64_t DrawsOf(size_t rows, size_t count) { return (rows + count - 1) / count; }
 
 }  // namespace
 
@@ -54,7 +59,7 @@ void ShardStream::BeginPass() {
 }
 
 void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
-  if (IsAtEnd(passes_)) return;
+  if (IsAtEnd()) return;
   if (next_ == current_.size()) {
     ++pass_;
     BeginPass();
@@ -64,24 +69,43 @@ void ShardStream::Draw(size_t count, std::vector<size_t>& rows) {
   next_ = end;
 }
 
-bool ShardStream::IsAtEnd(uint64_t passes) const {
+bool ShardStream::IsAtEnd() const {
   if (next_ < current_.size()) return false;
-  return rows_.empty() || (passes != 0 && pass_ + 1 >= passes);
+  return rows_.empty() || (passes_ != 0 && pass_ + 1 >= passes_);
 }
 
 void ShardStream::Skip(size_t count, uint64_t draws, uint64_t passes) {
-  std::vector<size_t> rows;
-  for (uint64_t i = 0; i < draws && !IsAtEnd(passes) && !IsAtEnd(passes_); ++i) {
-    rows.clear();
-    Draw(count, rows);
+  if (rows_.empty() || count == 0 || draws == 0) return;
+  const uint64_t of_pass = DrawsOf(rows_.size(), count);
+  const uint64_t of_this_pass = DrawsOf(current_.size() - next_, count);
+  uint64_t further_passes = 0;
+  if (draws > of_this_pass) {
+    draws -= of_this_pass;
+    further_passes = 1 + (draws - 1) / of_pass;
+    draws -= (further_passes - 1) * of_pass;
   }
+  const auto left = [this](uint64_t all) {
+    if (all == 0) return std::numeric_limits<uint64_t>::max();
+    return all > pass_ ? all - 1 - pass_ : 0;
+  };
+  const uint64_t most = std::min(left(passes), left(passes_));
+  if (further_passes > most) {
+    pass_ += most;
+    next_ = current_.size();
+    return;
+  }
+  if (further_passes > 0) {
+    pass_ += further_passes;
+    BeginPass();
+  }
+  next_ = std::min(current_.size(), next_ + draws * count);
 }
 
 std::optional<uint64_t> ShardStream::DrawsUntilEnd(size_t count) const {
   if (rows_.empty()) return 0;
   if (passes_ == 0) return std::nullopt;
-  const auto draws = [&](size_t rows) { return (rows + count - 1) / count; };
-  return draws(current_.size() - next_) + (passes_ - 1 - pass_) * draws(rows_.size());
+  return DrawsOf(current_.size() - next_, count) +
+         (passes_ - 1 - pass_) * DrawsOf(rows_.size(), count);
 }
 
 absl::StatusOr<Loader> Loader::Create(const WorkerData& data, const Options& options) {

@@ -54,8 +54,7 @@ class ShardStream {
 
  private:
   void BeginPass();
-  // Whether a stream of `passes` passes would have ended here.
-  bool IsAtEnd(uint64_t passes) const;
+  bool IsAtEnd() const;
 
   const uint64_t seed_;
   const uint32_t number_;

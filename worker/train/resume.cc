@@ -135,6 +135,10 @@ absl::StatusOr<std::optional<uint32_t>> FindFurthest(const std::optional<Snapsho
   uint64_t newest = 0;
   std::optional<uint32_t> furthest;
   for (uint32_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != sizeof(uint64_t)) {
+      return absl::DataLossError(absl::StrCat("malformed number of steps from rank ", rank, ": ",
+                                              all[rank].size(), " bytes"));
+    }
     const uint64_t steps = DecodeNumber(all[rank]);
     if (steps <= newest) continue;
     newest = steps;

@@ -42,6 +42,7 @@ CheckpointDirectory::Options CheckpointOptionsOf(const Job& job);
 //   InvalidArgument     the newest checkpoint has another job, dtype, seed, optimizer or
 //                       division of the data; names both
 //   Aborted             the root has gone
+//   DataLoss            another worker has sent something malformed
 //   others              the errors of CheckpointDirectory::ReadNewest, or the team's
 absl::StatusOr<std::optional<Resumption>> FindResumption(
     const Job& job, bool resume, std::optional<Snapshot> kept, Team& team,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/dtype.h"
 #include "common/status_macros.h"
@@ -60,7 +61,13 @@ absl::StatusOr<std::vector<std::string>> LayerStates::Gather() {
   // states on all workers, but for those whose rows ended earlier.
   const uint64_t recency = !rows ? 0 : engine_.joins_batches() ? 1 + engine_.last_batch() : 1;
   own.append(reinterpret_cast<const char*>(&recency), sizeof(recency));
-  return run_.team.Gather("layer_states", own);
+  SYNCGRADS_ASSIGN_OR_RETURN(states, run_.team.Gather("layer_states", own));
+  for (const std::string& of_worker : states) {
+    if (of_worker.size() == own.size()) continue;
+    return absl::DataLossError(absl::StrCat("another worker's layer states have ", of_worker.size(),
+                                            " bytes, must have ", own.size()));
+  }
+  return states;
 }
 
 void LayerStates::UseMean(const std::vector<std::string>& states) {

@@ -25,6 +25,7 @@ class LayerStates {
   std::string Own() const;
   // Returns Own of all workers, by rank, each with one more number, its recency. Empty if the
   // model has none, or if the job is elastic: its members change between steps. A collective.
+  // Errors: DataLoss if another worker's states have another length; the team's.
   absl::StatusOr<std::vector<std::string>> Gather();
   // Sets the states to the mean over the workers whose states are the most recent, if `states`,
   // those of Gather, is not empty. Queues the upload.

@@ -16,6 +16,9 @@
 namespace syncgrads {
 namespace {
 
+// More workers than any job has.
+constexpr uint64_t kMostSavedWorkers = uint64_t{1} << 20;
+
 // Returns the tensor that stacks all workers' values of a layer state, by rank. Each
 // worker has its own layer states.
 TensorSpec StackedSpec(const TensorSpec& state, uint32_t workers) {
@@ -38,6 +41,9 @@ absl::StatusOr<uint64_t> ShareLoaded(const absl::Status& loaded, uint64_t number
                   EncodeStrings({EncodeStatus(loaded), EncodeNumber(number)})));
   if (root >= sent.size()) return absl::AbortedError("the worker that has the state has left");
   SYNCGRADS_ASSIGN_OR_RETURN(const std::vector<std::string> of_root, DecodeStrings(sent[root]));
+  if (of_root.size() != 2 || of_root[1].size() != sizeof(uint64_t)) {
+    return absl::DataLossError("malformed state from another worker");
+  }
   SYNCGRADS_RETURN_IF_ERROR(DecodeStatus(of_root[0]));
   return DecodeNumber(of_root[1]);
 }
@@ -207,6 +213,11 @@ absl::Status TrainingState::Restore(Resumption& from, TrainingGroup& group) {
   // If the root cannot load the state, the other workers must not wait for its broadcast.
   SYNCGRADS_ASSIGN_OR_RETURN(saved_workers,
                              ShareLoaded(loaded, saved_workers, from.root, run_.team));
+  if (saved_workers > kMostSavedWorkers) {
+    return absl::DataLossError(absl::StrCat("another worker has the layer states of ",
+                                            saved_workers, " workers, must be at most ",
+                                            kMostSavedWorkers));
+  }
   SYNCGRADS_RETURN_IF_ERROR(BroadcastFrom(from, saved_workers, std::move(tensors)));
   if (run_.optimizes_on_servers()) {
     SYNCGRADS_RETURN_IF_ERROR(

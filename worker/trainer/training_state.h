@@ -43,7 +43,8 @@ class TrainingState {
   // LayerStates::Gather.
   Snapshot TakeSnapshot(const std::vector<std::string>& states);
   // Restores the state in `from` on all workers, and in `group` if the optimizer is on the servers.
-  // A collective. Frees the snapshot.
+  // A collective. Frees the snapshot. Errors: NotFound or InvalidArgument if the snapshot does not
+  // fit the job; DataLoss if another worker has sent something malformed; the team's.
   absl::Status Restore(Resumption& from, TrainingGroup& group);
 
  private:

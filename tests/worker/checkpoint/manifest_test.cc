@@ -73,6 +73,15 @@ TEST(ManifestTest, ErrorsSayWhatIsWrong) {
          {"has checksum ", "but records 0000000000000001"});
 }
 
+TEST(ManifestTest, StepsOfNoWorkersOrWithoutRowsAreRefused) {
+  for (const DataSegment& segment : {DataSegment{0, 8, 20}, DataSegment{2, 0, 20}}) {
+    Manifest manifest = ExampleManifest();
+    manifest.data[1] = segment;
+    ExpectError(ParseManifest(ToJson(manifest), "DIR/manifest.json"), absl::StatusCode::kDataLoss,
+                {"DIR/manifest.json: has steps of ", "at least 1"});
+  }
+}
+
 TEST(ManifestTest, AFileOutsideOfTheDirectoryIsRefused) {
   for (const std::string name : {"../secret", "/etc/passwd", "a/b", "..", ".", ""}) {
     Manifest manifest = ExampleManifest();

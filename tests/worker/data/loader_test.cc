@@ -149,6 +149,21 @@ TEST(LoaderTest, AfterAHistoryTheSameRowsComeAsWithoutABreak) {
   }
 }
 
+// If the batches were skipped one by one, this test would not end.
+TEST(LoaderTest, ALongHistoryIsSkippedAtOnce) {
+  const WorkerData data = DataOf({20}, 0, 1);
+  Loader::Options options = {.seed = 5, .batch_size = 7, .epochs = 3};
+  options.history = {{1, 7, uint64_t{1} << 63}};
+  EXPECT_TRUE(AllBatches(data, options).empty());
+  options.epochs = 0;
+  // The passes of the history end with its last step, as each has 3 batches.
+  options.history = {{1, 7, uint64_t{3} << 60}};
+  options.steps = (uint64_t{3} << 60) + 3;
+  std::set<Row> rows;
+  for (const auto& batch : AllBatches(data, options)) rows.insert(batch.begin(), batch.end());
+  EXPECT_EQ(rows.size(), 20u);
+}
+
 TEST(LoaderTest, AfterAHistoryOfOtherWorkersEveryRowStillComesOnceAPass) {
   const std::vector<size_t> rows = {20, 13, 9, 30, 2};
   Loader::Options options = {.seed = 5, .batch_size = 6, .epochs = 2};

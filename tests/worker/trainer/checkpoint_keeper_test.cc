@@ -4,16 +4,21 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "tests/worker/testing/fake_team.h"
+#include "tests/worker/testing/forwarding_team.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "tests/worker/trainer/iris_run.h"
+#include "worker/base/string_list.h"
 #include "worker/train/resume.h"
 
 namespace syncgrads {
@@ -243,6 +248,62 @@ TEST_F(CheckpointKeeperTest, ASnapshotThatDoesNotFitIsAnErrorOnAllWorkers) {
     if (team.rank() == 0) from.snapshot.emplace();
     const absl::Status restored = worker.state.Restore(from, *worker.group);
     EXPECT_EQ(restored.code(), absl::StatusCode::kNotFound) << restored;
+  });
+}
+
+// Replaces what the last rank sends in a collective.
+class TamperingTeam : public ForwardingTeam {
+ public:
+  TamperingTeam(Team& team, std::string collective, std::string bytes)
+      : ForwardingTeam(team), collective_(std::move(collective)), bytes_(std::move(bytes)) {}
+
+  absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
+                                                  absl::string_view bytes) override {
+    auto all = ForwardingTeam::Gather(name, bytes);
+    if (all.ok() && name == collective_) all->back() = bytes_;
+    return all;
+  }
+
+ private:
+  const std::string collective_;
+  const std::string bytes_;
+};
+
+TEST_F(CheckpointKeeperTest, AMalformedNumberOfStepsIsAnError) {
+  const Job job = MakeJob("every_steps: 2");
+  FakeJob workers(1);
+  workers.Run([&](Team& team) {
+    TamperingTeam tampering(team, "resume/kept", "seven b");
+    ExpectError(FindResumption(job, true, std::nullopt, tampering, [](const std::string&) {}),
+                absl::StatusCode::kDataLoss, {"from rank 0: 7 bytes"});
+  });
+}
+
+TEST_F(CheckpointKeeperTest, AMalformedStateIsAnError) {
+  const Job job = IrisJob("layers { batch_norm {} }", absl::StrCat("checkpoint { directory: \"",
+                                                                   directory_.path(), "/run\" }"));
+  const std::string ok = EncodeStatus(absl::OkStatus());
+  for (const std::vector<std::string>& sent : std::vector<std::vector<std::string>>{
+           {}, {ok}, {ok, "number"}, {ok, EncodeNumber(uint64_t{1} << 60)}}) {
+    FakeJob workers(1);
+    workers.Run([&](Team& team) {
+      TamperingTeam tampering(team, "checkpoint/loaded", EncodeStrings(sent));
+      Worker worker(job, tampering);
+      Resumption from{Manifest(), /*root=*/0, worker.state.TakeSnapshot({})};
+      ExpectError(worker.state.Restore(from, *worker.group), absl::StatusCode::kDataLoss,
+                  {"another worker"});
+    });
+  }
+}
+
+TEST(LayerStatesTest, StatesOfAnotherLengthAreAnError) {
+  const Job job = IrisJob("layers { batch_norm {} }");
+  FakeJob workers(2);
+  workers.Run([&](Team& team) {
+    TamperingTeam tampering(team, "layer_states", "seven b");
+    IrisRun iris(job, tampering);
+    LayerStates states(*iris.run, iris.replica(), iris.engine());
+    ExpectError(states.Gather(), absl::StatusCode::kDataLoss, {"have 7 bytes, must have "});
   });
 }
 
