@@ -18,7 +18,7 @@
 
 namespace syncgrads {
 
-// The most shards that data is cut into. Elastic jobs and best_of have at least one for each worker.
+// The most shards that data is cut into.
 inline constexpr uint32_t kMostShards = 1 << 20;
 
 // Cuts `rows` rows into `shards` shards, at least 1, as `spec` requests with `split` and

@@ -74,7 +74,6 @@ absl::StatusOr<std::unique_ptr<ServedRowsMaker>> ServedRowsMaker::Open(
   }
   SYNCGRADS_ASSIGN_OR_RETURN(rows.target_kind, TargetKindOf(request.targets()));
   Job of_worker = job;
-  of_worker.file.set_seed(request.seed());
   of_worker.file.mutable_data()->set_partition(request.data().partition());
   of_worker.file.mutable_data()->set_split(request.data().split());
   SYNCGRADS_ASSIGN_OR_RETURN(DataSet data, LoadRows(of_worker, rows));
