@@ -1,11 +1,11 @@
 // The directory that holds one job's checkpoints.
 //
-//   lock                     locked (flock) by the process that writes, if the file system has
-//   locks step-000000000120/       a checkpoint: the state after 120 steps
+//   lock                     locked (flock) by the process that writes, if there are locks
+//   step-000000000120/       a checkpoint: the state after 120 steps
 //     model.safetensors, ... the files that the manifest lists
 //     manifest.json          written last: a directory without it is not a checkpoint
 //   step-000000000140.damaged/   a checkpoint that failed its checksums, set aside
-//   latest, best             symbolic links to checkpoints, if the file system has links
+//   latest, best             symbolic links to checkpoints, if there are links
 //
 // Each file is written under a temporary name, synced and renamed; the manifest is
 // written after all other files. To remove a checkpoint, its manifest is removed first.
