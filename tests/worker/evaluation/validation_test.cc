@@ -448,7 +448,9 @@ TEST_F(ValidationTest, ARunThatIsResumedWithAnotherMetricFindsTheBestAnew) {
     SYNCGRADS_ASSERT_OK(one.status);
   }
   const CheckpointDirectory directory({In("run")});
-  for (const uint64_t step : *directory.Steps()) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = directory.Steps();
+  SYNCGRADS_ASSERT_OK(steps.status());
+  for (const uint64_t step : *steps) {
     if (step != 5) std::filesystem::remove_all(directory.PathOf(step));
   }
   // The validation after step 6 is the first by this metric.
