@@ -193,7 +193,7 @@ std::optional<unsigned> Acceptor::OtherUserOf(const FileDescriptor& connection,
   if (getsockname(connection.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
     return kUnknownUser;
   }
-  // Whoever reaches a loopback address is on this host, also if its socket has another address.
+  // A peer that connects to a loopback address is on this host, whatever its own address is.
   if (!IsLoopback(AddressOf(own).host) && !IsLoopback(AddressOf(address).host)) {
     return std::nullopt;
   }

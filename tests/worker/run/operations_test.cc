@@ -70,16 +70,36 @@ TEST(RunTest, AModelThatIsWrittenEvaluatesAsItDidWhenTrained) {
   EXPECT_EQ(evaluated->all->correct, *trained.held_out->correct + *trained.trained_on.correct);
 }
 
+// A grey JPEG image of 8 x 8 pixels.
+std::string MakeJpeg() {
+  const std::vector<unsigned char> pixels(8 * 8, 100);
+  const tjhandle encoder = tjInitCompress();
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT(google-runtime-int): the library's type
+  EXPECT_EQ(
+      tjCompress2(encoder, pixels.data(), 8, 0, 8, TJPF_GRAY, &bytes, &size, TJSAMP_GRAY, 90, 0),
+      0);
+  std::string jpeg(reinterpret_cast<const char*>(bytes), size);
+  tjFree(bytes);
+  tjDestroy(encoder);
+  return jpeg;
+}
+
+// Writes the folders of ImageNet with these images, a_1.JPEG, a_2.JPEG, and so on, of one class.
+void WriteImages(const TemporaryDirectory& directory, const std::vector<std::string>& images) {
+  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
+  std::string list = "ImageId,PredictionString\n";
+  for (size_t i = 0; i < images.size(); ++i) {
+    const std::string name = absl::StrCat("a_", i + 1);
+    absl::StrAppend(&list, name, ",n00000001 1 2 3 4\n");
+    directory.Write(absl::StrCat("ILSVRC/Data/CLS-LOC/train/n00000001/", name, ".JPEG"), images[i]);
+  }
+  directory.Write("LOC_train_solution.csv", list);
+}
+
 TEST(RunTest, TrainingOnImagesOfWhichNoneCanBeReadIsAnError) {
   const TemporaryDirectory directory;
-  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
-  std::string images = "ImageId,PredictionString\n";
-  for (const char* image : {"a_1", "a_2", "a_3", "a_4"}) {
-    absl::StrAppend(&images, image, ",n00000001 1 2 3 4\n");
-    directory.Write(absl::StrCat("ILSVRC/Data/CLS-LOC/train/n00000001/", image, ".JPEG"),
-                    "no image");
-  }
-  directory.Write("LOC_train_solution.csv", images);
+  WriteImages(directory, {"no image", "no image", "no image", "no image"});
   for (const bool validates : {false, true}) {
     auto job = ParseJobFile(absl::StrCat(R"(
         name: "damaged"
@@ -105,31 +125,9 @@ TEST(RunTest, TrainingOnImagesOfWhichNoneCanBeReadIsAnError) {
   }
 }
 
-// A grey JPEG image of 8 x 8 pixels.
-std::string MakeJpeg() {
-  const std::vector<unsigned char> pixels(8 * 8, 100);
-  const tjhandle encoder = tjInitCompress();
-  unsigned char* bytes = nullptr;
-  unsigned long size = 0;  // NOLINT(google-runtime-int): the library's type
-  EXPECT_EQ(
-      tjCompress2(encoder, pixels.data(), 8, 0, 8, TJPF_GRAY, &bytes, &size, TJSAMP_GRAY, 90, 0),
-      0);
-  std::string jpeg(reinterpret_cast<const char*>(bytes), size);
-  tjFree(bytes);
-  tjDestroy(encoder);
-  return jpeg;
-}
-
 TEST(RunTest, DamagedImagesAreSkippedInStatisticsAndWhenAModelIsEvaluated) {
   const TemporaryDirectory directory;
-  directory.Write("LOC_synset_mapping.txt", "n00000001 one\n");
-  std::string images = "ImageId,PredictionString\n";
-  for (const char* image : {"a_1", "a_2", "a_3", "a_4"}) {
-    absl::StrAppend(&images, image, ",n00000001 1 2 3 4\n");
-    directory.Write(absl::StrCat("ILSVRC/Data/CLS-LOC/train/n00000001/", image, ".JPEG"),
-                    image == std::string("a_4") ? "no image" : MakeJpeg());
-  }
-  directory.Write("LOC_train_solution.csv", images);
+  WriteImages(directory, {MakeJpeg(), MakeJpeg(), MakeJpeg(), "no image"});
   auto job = ParseJobFile(R"(
       name: "damaged"
       data { imagenet { path: "." smallest_side: 8 size: 8 } shards: 1 validation_every: 2 }

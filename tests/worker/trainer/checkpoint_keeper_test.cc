@@ -95,6 +95,12 @@ class CheckpointKeeperTest : public testing::Test {
     return IrisJob("", absl::StrCat("checkpoint { directory: \"", directory_.path(), "/run\" ",
                                     checkpoint, " }"));
   }
+  // Validates after each step, and keeps the best checkpoint.
+  Job MakeJobWithBest() {
+    Job job = MakeJob("every_steps: 100 best: LOSS");
+    job.file.mutable_validation()->set_every_steps(1);
+    return job;
+  }
 
   TemporaryDirectory directory_;
 };
@@ -150,8 +156,7 @@ TEST_F(CheckpointKeeperTest, WithoutCheckpointsAStoppedWorkerStopsAtOnce) {
 }
 
 TEST_F(CheckpointKeeperTest, TheBestOneWaitsForTheOneThatIsBeingWritten) {
-  Job job = MakeJob("every_steps: 100 best: LOSS");
-  job.file.mutable_validation()->set_every_steps(1);
+  const Job job = MakeJobWithBest();
   FakeJob workers(1);
   workers.Run([&](Team& team) {
     Worker worker(job, team);
@@ -175,8 +180,7 @@ TEST_F(CheckpointKeeperTest, TheBestOneWaitsForTheOneThatIsBeingWritten) {
 }
 
 TEST_F(CheckpointKeeperTest, TheBestOneThatCannotWaitIsReportedAndNotTakenLater) {
-  Job job = MakeJob("every_steps: 100 best: LOSS");
-  job.file.mutable_validation()->set_every_steps(1);
+  const Job job = MakeJobWithBest();
   FakeJob workers(1);
   workers.Run([&](Team& team) {
     Worker worker(job, team);
