@@ -14,6 +14,7 @@
 #include "client/link/timers.h"
 #include "client/session/session.h"
 #include "common/clock.h"
+#include "common/net/address.h"
 #include "common/random_number.h"
 #include "common/rpc/credentials.h"
 #include "common/secret.h"
@@ -61,7 +62,11 @@ Client::Client(ClientOptions options)
 
 Client::~Client() = default;
 
-absl::Status Client::Join(absl::Duration timeout) { return session_->Join(timeout); }
+absl::Status Client::Join(absl::Duration timeout) {
+  SYNCGRADS_RETURN_IF_ERROR(
+      CheckServerAddress("the address of the coordinator", session_->options().coordinator));
+  return session_->Join(timeout);
+}
 absl::Status Client::Leave(absl::Duration timeout) { return session_->Leave(timeout); }
 void Client::Abandon() { session_->Abandon(); }
 absl::Status Client::status() const { return session_->status(); }

@@ -78,9 +78,10 @@ class Client {
   //                       joined before
   //   ResourceExhausted   the job has all its members, or has reached the end of its data
   //   Aborted             only_running: no such job is running; or this worker was evicted
-  //   InvalidArgument     a name in the options is too long or not printable, or the kernel does
-  //                       not have the congestion control of the options; and see CheckTls, which
-  //                       also returns NotFound and PermissionDenied
+  //   InvalidArgument     the coordinator's address is malformed, a name in the options is too long
+  //                       or not printable, or the kernel does not have the congestion control of
+  //                       the options; and see CheckTls, which also returns NotFound and
+  //                       PermissionDenied
   absl::Status Join(absl::Duration timeout);
 
   // Leaves the job: the servers no longer wait for this worker. FailedPrecondition while a step is

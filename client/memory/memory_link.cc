@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/shm/handover.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
 
 namespace syncgrads::client {
@@ -55,17 +56,21 @@ void MemoryLink::SetListener(std::function<void(const std::string&)> on_shared,
 
 void MemoryLink::OnWelcome(const DataWelcome& welcome) {
   if (welcome.socket.empty()) return Refuse(welcome.refusal);
-  MutexLock lock(mutex_);
-  if (stopping_ || welcome.socket == address_) return;
-  state_ = State::kConnecting;
-  address_ = welcome.socket;
-  // The new process has not been offered anything.
-  offered_ = 0;
-  not_taken_.clear();
-  wanted_.merge(asked_for_);
-  if (socket_ != nullptr) socket_->Shutdown();
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  changed_.NotifyAll();
+  absl::Status started;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_ || welcome.socket == address_) return;
+    state_ = State::kConnecting;
+    address_ = welcome.socket;
+    // The new process has not been offered anything.
+    offered_ = 0;
+    not_taken_.clear();
+    wanted_.merge(asked_for_);
+    if (socket_ != nullptr) socket_->Shutdown();
+    if (!thread_.joinable()) started = StartThread("shared memory", thread_, [this] { Run(); });
+    changed_.NotifyAll();
+  }
+  if (!started.ok()) Refuse(std::string(started.message()));
 }
 
 void MemoryLink::Offer() {

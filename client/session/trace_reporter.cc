@@ -1,11 +1,11 @@
 #include "client/session/trace_reporter.h"
 
-#include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/start_thread.h"
 #include "common/trace/trace.h"
 
 namespace syncgrads::client {
@@ -40,13 +40,10 @@ void TraceReporter::Start(const TraceRequested& asked, MemberId self) {
   if (working_) return;
   // The former thread takes no lock any more, so this does not block.
   if (thread_.joinable()) thread_.join();
-  try {
-    thread_ = std::thread([this] { Work(); });
-    working_ = true;
-  } catch (const std::system_error&) {
-    SetDoneLocked(*recording_);
-    waiting_.reset();
-  }
+  working_ = StartThread("a trace", thread_, [this] { Work(); }).ok();
+  if (working_) return;
+  SetDoneLocked(*recording_);
+  waiting_.reset();
 }
 
 void TraceReporter::Finish(absl::Duration timeout) {

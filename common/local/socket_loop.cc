@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,8 @@
 #include "common/clock.h"
 #include "common/polling.h"
 #include "common/short_slices.h"
+#include "common/start_thread.h"
+#include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
@@ -40,15 +41,12 @@ absl::StatusOr<std::unique_ptr<SocketLoop>> SocketLoop::Start(size_t threads, ab
         absl::StrCat("no descriptors to wait for local streams: ", std::strerror(errno)));
   }
   for (size_t i = 0; i < std::max<size_t>(1, threads); ++i) {
-    try {
-      loop->threads_.emplace_back([loop = loop.get(), i] {
-        AskForShortSlices();
-        loop->Loop(/*ticks=*/i == 0);
-      });
-    } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("no thread to wait for local streams: ", error.what()));
-    }
+    std::thread thread;
+    SYNCGRADS_RETURN_IF_ERROR(StartThread("local streams", thread, [loop = loop.get(), i] {
+      AskForShortSlices();
+      loop->Loop(/*ticks=*/i == 0);
+    }));
+    loop->threads_.push_back(std::move(thread));
   }
   return loop;
 }

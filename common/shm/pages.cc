@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/start_thread.h"
 
 namespace syncgrads {
 namespace {
@@ -124,13 +125,11 @@ int AllocatePages(const FileDescriptor& file, std::byte* data, size_t bytes,
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const size_t useful = std::min(cores, (bytes + kStep - 1) / kStep) - 1;
   std::vector<std::thread> helpers;
-  helpers.reserve(useful);
-  try {
-    while (helpers.size() < useful) {
-      helpers.emplace_back([&allocation] { allocation.Run(nullptr); });
-    }
-  } catch (const std::system_error&) {
-    // The system has no more threads; the others do all of it.
+  while (helpers.size() < useful) {
+    std::thread helper;
+    // If the system has no more threads, the others do all of it.
+    if (!StartThread("pages", helper, [&allocation] { allocation.Run(nullptr); }).ok()) break;
+    helpers.push_back(std::move(helper));
   }
   allocation.Run(progress);
   for (std::thread& helper : helpers) helper.join();

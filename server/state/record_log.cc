@@ -51,12 +51,13 @@ absl::Status Failed(const std::string& path, const char* step) {
 // Appends the next bytes of the file to `bytes`, which has all that are before them. Returns false
 // at the end of the file.
 absl::StatusOr<bool> ReadMore(const std::string& path, int file, std::string& bytes) {
-  constexpr size_t kPiece = 1 << 20;
   const size_t before = bytes.size();
-  bytes.resize(before + kPiece);
+  // Most logs are short.
+  const size_t piece = std::clamp<size_t>(before, 4 << 10, 1 << 20);
+  bytes.resize(before + piece);
   ssize_t length = -1;
   do {
-    length = pread(file, bytes.data() + before, kPiece, static_cast<off_t>(before));
+    length = pread(file, bytes.data() + before, piece, static_cast<off_t>(before));
   } while (length < 0 && errno == EINTR);
   if (length < 0) return Failed(path, "read");
   bytes.resize(before + static_cast<size_t>(length));

@@ -13,6 +13,7 @@
 namespace syncgrads::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ClientOptions Options(Cluster& cluster, const std::string& name, uint32_t world_size) {
@@ -104,6 +105,16 @@ TEST(ClientTest, SaysThatTheCoordinatorIsOutOfReach) {
   const absl::Status status = client.Join(absl::Milliseconds(300));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(ClientTest, NeedsTheAddressOfTheCoordinator) {
+  for (const std::string address : {"", "host", "host:port"}) {
+    Client client({.coordinator = address, .job = "job"});
+    const absl::Status status = client.Join(absl::InfiniteDuration());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("coordinator"), HasSubstr(absl::StrCat("\"", address, "\""))));
+  }
 }
 
 TEST(ClientTest, SaysWhomTheJobWaitsForAndCanBeAskedAgain) {

@@ -17,8 +17,10 @@ namespace syncgrads::fuzz {
 // past its end.
 class CutMessage {
  public:
-  // The first piece has `first` bytes, or `stride` if that is 0; the others have `stride` bytes.
+  // The first piece has `first` bytes, or `stride` if that is 0; the others have `stride` bytes, or
+  // more if there would be more than kMostPieces.
   CutMessage(absl::string_view message, size_t first, size_t stride) {
+    stride = std::max(stride, message.size() / kMostPieces);
     size_t length = first > 0 ? first : stride;
     while (!message.empty()) {
       length = std::min(length, message.size());
@@ -33,6 +35,9 @@ class CutMessage {
   const Pieces& pieces() const { return pieces_; }
 
  private:
+  // Allocations take most of a target's time.
+  static constexpr size_t kMostPieces = 256;
+
   std::vector<std::vector<std::byte>> memory_;
   Pieces pieces_;
 };

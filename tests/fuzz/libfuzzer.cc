@@ -3,6 +3,8 @@
 // If the first argument that is no option is a directory, it is the corpus: the target's seeds are
 // written to it before the run.
 
+#include <time.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +19,15 @@ namespace {
 
 // Some targets have thousands of seeds, drawn at random.
 constexpr size_t kMaxSeeds = 200;
+// The processor time for one input. (libFuzzer's own limit also counts the time in which other
+// processes run.)
+constexpr double kMostSeconds = 5;
+
+double ProcessorSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 void WriteSeeds(const std::string& directory) {
   const std::vector<std::string> seeds = syncgrads::fuzz::Seeds();
@@ -38,6 +49,9 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const double begin = ProcessorSeconds();
   syncgrads::fuzz::Fuzz(absl::string_view(reinterpret_cast<const char*>(data), size));
+  const double took = ProcessorSeconds() - begin;
+  syncgrads::fuzz::Require(took <= kMostSeconds, absl::StrCat("an input takes ", took, " s"));
   return 0;
 }

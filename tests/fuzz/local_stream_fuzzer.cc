@@ -15,6 +15,7 @@ namespace syncgrads::fuzz {
 namespace {
 
 constexpr size_t kMostBytes = 40'000;  // more than a reader's buffer has
+constexpr size_t kMostParts = 1024;    // in which an input arrives
 
 using Messages = std::vector<std::pair<MessageKind, std::string>>;
 
@@ -54,8 +55,9 @@ absl::Status Read(absl::string_view bytes, size_t at_once, Messages& messages) {
 
 void Fuzz(absl::string_view input) {
   Choices choices(input);
-  const size_t at_once = choices.Number(2) + 1;
+  const size_t least = choices.Number(2) + 1;
   const absl::string_view bytes = choices.Rest();
+  const size_t at_once = std::max(least, bytes.size() / kMostParts);
   Messages whole, parts;
   const absl::Status read = Read(bytes, bytes.size(), whole);
   RequireExplained(read);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -124,7 +125,12 @@ StreamBuffer::StreamBuffer(std::string kind, std::unique_ptr<BatchStream> stream
       state_(std::make_shared<State>()) {
   state_->stream = std::move(stream);
   state_->ahead = ahead;
-  thread_ = std::thread([state = state_] { state->DrawAll(); });
+  absl::Status started = StartThread(absl::StrCat("stream \"", kind_, "\""), thread_,
+                                     [state = state_] { state->DrawAll(); });
+  if (started.ok()) return;
+  MutexLock lock(state_->mutex);
+  state_->drawn.emplace_back(std::move(started));
+  state_->ended = true;
 }
 
 StreamBuffer::~StreamBuffer() {
@@ -138,6 +144,7 @@ StreamBuffer::~StreamBuffer() {
     }
     ended = state_->ended;
   }
+  if (!thread_.joinable()) return;
   if (ended) {
     thread_.join();
   } else {

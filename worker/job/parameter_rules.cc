@@ -1,26 +1,22 @@
 #include "worker/job/parameter_rules.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "worker/base/name_pattern.h"
 
 namespace syncgrads {
 namespace {
-
-bool Matches(const std::string& pattern, const TensorSpec& parameter) {
-  return fnmatch(pattern.c_str(), parameter.name.c_str(), 0) == 0;
-}
 
 // Checks that each name of the job's rules matches a parameter.
 absl::Status CheckNames(const v1::JobFile& job, absl::Span<const TensorSpec> parameters) {
   for (const v1::ParameterRule& rule : job.parameter_rules()) {
     for (const std::string& pattern : rule.parameters()) {
-      if (std::any_of(parameters.begin(), parameters.end(),
-                      [&](const TensorSpec& parameter) { return Matches(pattern, parameter); })) {
+      if (std::any_of(parameters.begin(), parameters.end(), [&](const TensorSpec& parameter) {
+            return MatchesName(pattern, parameter.name);
+          })) {
         continue;
       }
       return absl::InvalidArgumentError(absl::StrCat(
@@ -36,8 +32,9 @@ TensorFactors FactorsOf(const v1::JobFile& job, const TensorSpec& parameter) {
   TensorFactors factors;
   if (job.decay_kernels_only() && parameter.shape.size() < 2) factors.weight_decay = 0;
   for (const v1::ParameterRule& rule : job.parameter_rules()) {
-    if (std::none_of(rule.parameters().begin(), rule.parameters().end(),
-                     [&](const std::string& pattern) { return Matches(pattern, parameter); })) {
+    if (std::none_of(
+            rule.parameters().begin(), rule.parameters().end(),
+            [&](const std::string& pattern) { return MatchesName(pattern, parameter.name); })) {
       continue;
     }
     if (rule.has_learning_rate_factor()) factors.learning_rate = rule.learning_rate_factor();

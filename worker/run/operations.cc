@@ -330,6 +330,7 @@ absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::strin
 absl::Status RunPrediction(const Job& job_file, Team& team, const std::string& parameters,
                            const std::string& output, const Extensions& extensions,
                            const DeviceChoice& device) {
+  if (team.is_master()) SYNCGRADS_RETURN_IF_ERROR(CheckWritable(output));
   // So that the predictions, in rank order, are those of all rows in the order of the source.
   Job job = job_file;
   job.file.mutable_data()->set_partition(v1::DataSpec::CONTIGUOUS);

@@ -84,8 +84,9 @@ absl::StatusOr<std::string> RunShow(const Job& job, Team& team, const std::strin
                                     const DeviceChoice& device = DeviceChoice());
 
 // Predicts every row of the job's data with the model in the file `parameters`; rank 0
-// writes the table of Predict to the file `output`. A collective. Errors: those of
-// RunEvaluation, of Predict, or of WriteFileAtomically.
+// writes the table of Predict to the file `output`. A collective. Errors: on rank 0 those of
+// CheckWritable, before anything is read; those of RunEvaluation, of Predict, or of
+// WriteFileAtomically.
 absl::Status RunPrediction(const Job& job, Team& team, const std::string& parameters,
                            const std::string& output, const Extensions& extensions = NoExtensions(),
                            const DeviceChoice& device = DeviceChoice());

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/memory_limit.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
 
 namespace syncgrads {
@@ -178,7 +179,12 @@ absl::Status S3Storage::GetRest(const std::string& key, const std::string& versi
     }
   };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min(parts, kPartsAtATime); ++i) others.emplace_back(get_parts);
+  while (others.size() + 1 < std::min(parts, kPartsAtATime)) {
+    std::thread other;
+    // If the system has no more threads, fewer get all parts.
+    if (!StartThread("parts of an object", other, get_parts).ok()) break;
+    others.push_back(std::move(other));
+  }
   get_parts();
   for (std::thread& other : others) other.join();
   return error;

@@ -1,12 +1,11 @@
 #include "worker/train/compression.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "common/contract/contract.h"
 #include "common/status_macros.h"
+#include "worker/base/name_pattern.h"
 
 namespace syncgrads {
 namespace {
@@ -14,14 +13,11 @@ namespace {
 // In a smaller tensor, the header and the scale are a large part of what is sent.
 constexpr uint64_t kMinElements = 1024;
 
-bool Matches(const std::string& pattern, const TensorSpec& parameter) {
-  return fnmatch(pattern.c_str(), parameter.name.c_str(), 0) == 0;
-}
-
 bool Names(const v1::CompressionRule& rule, const TensorSpec& parameter) {
   return rule.parameters().empty() ||
-         std::any_of(rule.parameters().begin(), rule.parameters().end(),
-                     [&](const std::string& pattern) { return Matches(pattern, parameter); });
+         std::any_of(
+             rule.parameters().begin(), rule.parameters().end(),
+             [&](const std::string& pattern) { return MatchesName(pattern, parameter.name); });
 }
 
 bool IsCompressible(const v1::CompressionRule& rule, const TensorSpec& parameter) {
@@ -35,8 +31,9 @@ absl::StatusOr<std::vector<Compression>> CompressionOf(const v1::JobFile& job,
                                                        absl::Span<const TensorSpec> parameters) {
   for (const v1::CompressionRule& rule : job.compression()) {
     for (const std::string& pattern : rule.parameters()) {
-      if (std::any_of(parameters.begin(), parameters.end(),
-                      [&](const TensorSpec& parameter) { return Matches(pattern, parameter); })) {
+      if (std::any_of(parameters.begin(), parameters.end(), [&](const TensorSpec& parameter) {
+            return MatchesName(pattern, parameter.name);
+          })) {
         continue;
       }
       return absl::InvalidArgumentError(

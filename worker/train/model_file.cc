@@ -1,7 +1,5 @@
 #include "worker/train/model_file.h"
 
-#include <fnmatch.h>
-
 #include <cstring>
 #include <set>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
+#include "worker/base/name_pattern.h"
 
 namespace syncgrads {
 namespace {
@@ -65,7 +64,7 @@ absl::StatusOr<std::vector<std::string>> LoadModel(const Safetensors& file, Mode
   for (const std::string& pattern : partial.skip) {
     bool matches = false;
     for (const Parameter<T>* tensor : tensors) {
-      if (fnmatch(pattern.c_str(), tensor->name.c_str(), 0) != 0) continue;
+      if (!MatchesName(pattern, tensor->name)) continue;
       matches = true;
       skipped.insert(tensor->name);
     }

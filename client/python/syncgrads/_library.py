@@ -13,7 +13,6 @@ from typing import Any
 from syncgrads.errors import error_of
 
 MESSAGE_SIZE = 4096
-IN_PLACE = 1
 
 
 class Contributors(ctypes.Structure):

@@ -1,9 +1,10 @@
 #include "server/core/jobs/group_memory.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 #include <vector>
+
+#include "common/start_thread.h"
 
 namespace syncgrads::server {
 GroupMemory::GroupMemory(Report report, Discard discard)
@@ -47,13 +48,8 @@ void GroupMemory::Prepare(const GroupPreparation& preparation, uint64_t wanted, 
 }
 
 bool GroupMemory::HasThreadLocked() {
-  if (thread_.joinable()) return true;
-  try {
-    thread_ = std::thread([this] { Work(); });
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
+  return thread_.joinable() ||
+         StartThread("the memory of groups", thread_, [this] { Work(); }).ok();
 }
 
 std::optional<GroupResults> GroupMemory::Take(uint64_t key) {

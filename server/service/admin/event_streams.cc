@@ -9,9 +9,9 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/net/address.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
 #include "server/access/caller.h"
-#include "server/service/calls/start_thread.h"
 
 namespace syncgrads::server {
 namespace {

@@ -11,8 +11,8 @@
 #include "common/random_number.h"
 #include "common/shm/handover.h"
 #include "common/signals/protocol.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
-#include "server/service/calls/start_thread.h"
 
 namespace syncgrads::server {
 namespace {

@@ -11,10 +11,10 @@
 #include "common/clock.h"
 #include "common/contract/trace.h"
 #include "common/random_number.h"
+#include "common/start_thread.h"
 #include "common/status_macros.h"
 #include "common/trace/trace.h"
 #include "server/core/plan/seconds.h"
-#include "server/service/calls/start_thread.h"
 
 namespace syncgrads::server {
 namespace {

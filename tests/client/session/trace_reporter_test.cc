@@ -22,11 +22,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_transport.h"
+#include "tests/testing/no_threads.h"
 #include "tests/testing/wait_until.h"
 
 namespace syncgrads::client {
 namespace {
 
+using ::syncgrads::testing::NoThreads;
 using ::syncgrads::testing::WaitUntil;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -73,32 +75,6 @@ std::vector<std::string> EventsOf(const TraceReport& report) {
 ptrdiff_t CountThreads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
-
-// While it exists, the system has no thread for this process: a stack does not fit its memory.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_attr_t attributes;
-    EXPECT_EQ(pthread_getattr_default_np(&attributes), 0);
-    EXPECT_EQ(pthread_attr_getstacksize(&attributes, &usual_), 0);
-    pthread_attr_destroy(&attributes);
-    Set(size_t{1} << 60);
-  }
-  ~NoThreads() { Set(usual_); }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  static void Set(size_t bytes) {
-    pthread_attr_t attributes;
-    EXPECT_EQ(pthread_getattr_default_np(&attributes), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&attributes, bytes), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
-    pthread_attr_destroy(&attributes);
-  }
-
-  size_t usual_ = 0;
-};
 
 class TraceReporterTest : public ::testing::Test {
  protected:

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "tests/worker/testing/no_threads.h"
+#include "tests/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "worker/batches/own_rows.h"
 #include "worker/data/images/byte_images.h"
@@ -83,7 +83,7 @@ class TestImages : public ImageSource {
   mutable std::vector<size_t> read_ ABSL_GUARDED_BY(mutex_);
 };
 
-class BatchReaderTest : public testing::Test {
+class BatchReaderTest : public ::testing::Test {
  protected:
   BatchReaderTest() {
     Shard shard;
@@ -147,7 +147,7 @@ TEST_F(BatchReaderTest, DamagedImagesAreLeftOutAndNamedOrRefused) {
 }
 
 TEST_F(BatchReaderTest, WithoutThreadsTheImagesAreReadWhenTheyAreTaken) {
-  const NoThreads no_threads;
+  const testing::NoThreads no_threads;
   BatchReader<float> reader(data_, Source({.threads = 3}));
   SYNCGRADS_ASSERT_OK(reader.Begin(0, Rows({3, 4}), {}));
   SYNCGRADS_ASSERT_OK(reader.Take(0, features_, targets_, nullptr));

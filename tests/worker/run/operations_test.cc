@@ -234,6 +234,15 @@ TEST(RunTest, AnOutputThatCannotBeWrittenIsAnErrorBeforeTheFirstStep) {
   ExpectError(train_to(directory.path()), absl::StatusCode::kInvalidArgument, {directory.path()});
 }
 
+TEST(RunTest, PredictionsThatCannotBeWrittenAreNotMade) {
+  const TemporaryDirectory directory;
+  SoleWorker alone;
+  const std::string output = directory.path() + "/none/p.csv";
+  // The model, which is read next, does not exist either.
+  ExpectError(RunPrediction(Iris(), alone, directory.path() + "/m.safetensors", output),
+              absl::StatusCode::kNotFound, {"/none/p.csv"});
+}
+
 TEST(RunTest, PredictionsAreInTheOrderOfTheRowsHoweverManyWorkersThereAre) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/iris.safetensors";

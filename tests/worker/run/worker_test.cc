@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "examples/own_layer/swish.h"
 #include "examples/own_logger/csv_log.h"
-#include "tests/worker/testing/no_threads.h"
+#include "tests/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
 #include "worker/base/file.h"
@@ -34,7 +34,7 @@
 namespace syncgrads {
 namespace {
 
-class WorkerTest : public testing::Test {
+class WorkerTest : public ::testing::Test {
  protected:
   WorkerTest() { options_.job = "examples/iris/iris.job"; }
 
@@ -92,7 +92,7 @@ TEST_F(WorkerTest, AJobCanNameALayerThatTheProgramAdds) {
       {"layer \"swish1\"", "unknown custom layer \"swish\"", "this program has no custom layers"});
   extensions_.layers.Add<Swish>("swish");
   SYNCGRADS_EXPECT_OK(Run());
-  EXPECT_THAT(out_.str(), testing::HasSubstr("150 rows"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("150 rows"));
 }
 
 // A layer for which there is not enough memory.
@@ -182,15 +182,15 @@ TEST_F(WorkerTest, TrainingNeedsAServer) {
 TEST_F(WorkerTest, EvaluatesAloneWithoutAServer) {
   options_.evaluate = WriteModel();
   SYNCGRADS_ASSERT_OK(Run());
-  EXPECT_THAT(out_.str(), testing::HasSubstr("of 150 rows"));
-  EXPECT_THAT(out_.str(), testing::HasSubstr("of 30 rows"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("of 150 rows"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("of 30 rows"));
 }
 
 TEST_F(WorkerTest, PredictsAloneWithoutAServer) {
   options_.predict = WriteModel();
   options_.predictions = directory_.path() + "/p.csv";
   SYNCGRADS_ASSERT_OK(Run());
-  EXPECT_THAT(out_.str(), testing::HasSubstr("p.csv"));
+  EXPECT_THAT(out_.str(), ::testing::HasSubstr("p.csv"));
 }
 
 TEST_F(WorkerTest, ShowsTheClassesOfSomeRows) {
@@ -198,9 +198,9 @@ TEST_F(WorkerTest, ShowsTheClassesOfSomeRows) {
   options_.show = 2;
   SYNCGRADS_ASSERT_OK(Run());
   const std::string text = out_.str();
-  EXPECT_THAT(text, testing::StartsWith("shard 0, row 0: Iris-setosa\n"));
-  EXPECT_THAT(text, testing::HasSubstr("shard 0, row 1: Iris-setosa\n"));
-  EXPECT_THAT(text, testing::HasSubstr(" %  Iris-virginica\n"));
+  EXPECT_THAT(text, ::testing::StartsWith("shard 0, row 0: Iris-setosa\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("shard 0, row 1: Iris-setosa\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr(" %  Iris-virginica\n"));
   // Two rows are shown with three classes each. The right class of each row has a star.
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
   EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 2);
@@ -219,7 +219,7 @@ TEST_F(WorkerTest, ShowsAsManyClassesAsAreAskedFor) {
 }
 
 TEST_F(WorkerTest, AWorkerOfTheProcessWhoseThreadCannotBeStartedFails) {
-  const NoThreads no_threads;
+  const testing::NoThreads no_threads;
   const std::vector<WorkerOutcome> outcomes = RunWorkers(options_, 2, Dependencies());
   ASSERT_EQ(outcomes.size(), 2u);
   ExpectError(outcomes[1].status, absl::StatusCode::kResourceExhausted, {"the thread of worker 1"});

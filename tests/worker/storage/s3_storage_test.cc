@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "tests/testing/no_threads.h"
 #include "tests/worker/storage/s3_fixture.h"
 #include "tests/worker/testing/status.h"
 #include "tests/worker/testing/temporary_directory.h"
@@ -242,6 +247,30 @@ TEST(HostileStoreTest, AnObjectThatNobodyHasIsNotUnchanged) {
     ExpectError(storage.Read("o", kAnySize), absl::StatusCode::kInternal, {"s3://b/o", "304"});
     ExpectError(storage.ReadRange("o", 0, 9), absl::StatusCode::kInternal, {"s3://b/o", "304"});
   }
+}
+
+TEST(HostileStoreTest, AnObjectIsReadWithoutFurtherThreads) {
+  const std::string bytes = Bytes(100'003);
+  S3StorageOptions options =
+      AnsweredBy([&](const std::string&, std::vector<std::string> headers, size_t) {
+        const auto range = std::find_if(headers.begin(), headers.end(), [](const auto& header) {
+          return absl::StartsWithIgnoreCase(header, "range:");
+        });
+        size_t first = 0;
+        size_t last = 0;
+        EXPECT_EQ(std::sscanf(range->c_str(), "%*[^=]=%zu-%zu", &first, &last), 2);
+        HttpAnswer answer;
+        answer.code = 206;
+        answer.body = bytes.substr(first, last - first + 1);
+        answer.headers["etag"] = "\"1\"";
+        answer.headers["content-range"] =
+            absl::StrCat("bytes ", first, "-", first + answer.body.size() - 1, "/", bytes.size());
+        return answer;
+      });
+  options.part_bytes = 10'000;
+  const S3Storage storage(std::move(options));
+  const testing::NoThreads no_threads;
+  EXPECT_EQ(*storage.Read("o", kAnySize), bytes);
 }
 
 TEST(HostileStoreTest, AnObjectLargerThanTheMemoryIsRefused) {

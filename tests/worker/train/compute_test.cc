@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "tests/worker/testing/no_threads.h"
+#include "tests/testing/no_threads.h"
 #include "tests/worker/testing/status.h"
 #include "worker/base/processors.h"
 
@@ -116,7 +116,7 @@ TEST(MakeDeviceTest, MakesWhatWasChosen) {
 TEST(MakeDeviceTest, ThreadsThatCannotBeStartedAreAnError) {
   v1::JobFile job;
   job.set_threads(64);
-  const NoThreads no_threads;
+  const testing::NoThreads no_threads;
   ExpectError(MakeDevice<float>(job, 1, DeviceChoice()), absl::StatusCode::kResourceExhausted,
               {"cannot start 64 threads"});
 }

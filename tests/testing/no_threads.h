@@ -1,14 +1,14 @@
 // Simulates a system that starts no more threads.
 
-#ifndef SYNCGRADS_TESTS_WORKER_TESTING_NO_THREADS_H_
-#define SYNCGRADS_TESTS_WORKER_TESTING_NO_THREADS_H_
+#ifndef SYNCGRADS_TESTS_TESTING_NO_THREADS_H_
+#define SYNCGRADS_TESTS_TESTING_NO_THREADS_H_
 
 #include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <cstddef>
 
-namespace syncgrads {
+namespace syncgrads::testing {
 
 // While this object exists, the stack of a new thread is larger than the address space: std::thread
 // throws.
@@ -33,6 +33,6 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-}  // namespace syncgrads
+}  // namespace syncgrads::testing
 
-#endif  // SYNCGRADS_TESTS_WORKER_TESTING_NO_THREADS_H_
+#endif  // SYNCGRADS_TESTS_TESTING_NO_THREADS_H_

@@ -1,7 +1,7 @@
-// Starts threads on behalf of a caller.
+// Starts threads where an exception would end the process.
 
-#ifndef SYNCGRADS_SERVER_SERVICE_CALLS_START_THREAD_H_
-#define SYNCGRADS_SERVER_SERVICE_CALLS_START_THREAD_H_
+#ifndef SYNCGRADS_COMMON_START_THREAD_H_
+#define SYNCGRADS_COMMON_START_THREAD_H_
 
 #include <system_error>
 #include <thread>
@@ -9,8 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
-namespace syncgrads::server {
+namespace syncgrads {
 
 // Starts `thread` with `run`. `what` completes the error, for example "shared memory".
 //
@@ -22,11 +23,11 @@ absl::Status StartThread(absl::string_view what, std::thread& thread, Function r
     thread = std::thread(std::move(run));
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server cannot start a thread for ", what, ": ", error.what()));
+        absl::StrCat("cannot start a thread for ", what, ": ", error.what()));
   }
   return absl::OkStatus();
 }
 
-}  // namespace syncgrads::server
+}  // namespace syncgrads
 
-#endif  // SYNCGRADS_SERVER_SERVICE_CALLS_START_THREAD_H_
+#endif  // SYNCGRADS_COMMON_START_THREAD_H_
