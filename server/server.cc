@@ -23,8 +23,6 @@
 #include "common/memory_limit.h"
 #include "common/mutex.h"
 #include "common/net/acceptor.h"
-#include "common/net/address.h"
-#include "common/net/congestion_control.h"
 #include "common/net/listening_sockets.h"
 #include "common/net/open_connections.h"
 #include "common/net/strangers.h"
@@ -35,10 +33,10 @@
 #include "common/rpc/taken_connections.h"
 #include "common/serial_thread.h"
 #include "common/shm/region.h"
-#include "common/signals/protocol.h"
 #include "common/status_macros.h"
 #include "common/tls/tls_copies.h"
 #include "server/access/access.h"
+#include "server/check_options.h"
 #include "server/core/closing/closers.h"
 #include "server/core/coordinator/coordinator.h"
 #include "server/core/coordinator/local_server.h"
@@ -105,64 +103,10 @@ int DefaultClosers() { return std::max(1, static_cast<int>(std::thread::hardware
 
 Incarnation DrawIncarnation() { return Incarnation{DrawRandomNumber()}; }
 
-// Returns the address that a server advertises to workers if it listens on `port`; empty if
-// options.advertise is empty.
-absl::StatusOr<std::string> Advertised(const ServerOptions& options, int port) {
-  if (options.advertise.empty()) return "";
-  SYNCGRADS_ASSIGN_OR_RETURN(
-      const HostPort address,
-      ParseHostAndPort("--advertise", options.advertise, static_cast<uint16_t>(port)));
-  return ToString(address);
-}
-
 // Returns a time as gRPC's arguments have it.
 int ToMilliseconds(absl::Duration time) {
   return static_cast<int>(
       std::min<int64_t>(absl::ToInt64Milliseconds(time), std::numeric_limits<int>::max()));
-}
-
-// Server 0 connects to no other one.
-TlsSide SideOf(const ServerOptions& options) {
-  return options.index == 0 ? TlsSide::kListens : TlsSide::kBoth;
-}
-
-absl::Status Check(const ServerOptions& options) {
-  if (options.index == 0 && options.servers == 0) {
-    return absl::InvalidArgumentError("servers is 0, must be at least 1");
-  }
-  if (options.servers > kMostServers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("servers is ", options.servers, ", must be at most ", kMostServers));
-  }
-  if (options.heartbeat_interval < absl::Milliseconds(kShortestHeartbeatMs)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("heartbeat_interval is ", absl::FormatDuration(options.heartbeat_interval),
-                     ", must be at least ", kShortestHeartbeatMs, "ms"));
-  }
-  if (options.index == 0 && !options.coordinator.empty()) {
-    // Servers that are all started with the same flags name server 0 to itself.
-    SYNCGRADS_ASSIGN_OR_RETURN(const std::string own, Advertised(options, options.port));
-    if (options.coordinator != own) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("server 0 is the coordinator, but --coordinator is \"", options.coordinator,
-                       "\" and its own address, --advertise, is \"", own, "\""));
-    }
-  }
-  if (options.index > 0 && options.coordinator.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server ", options.index, " needs the coordinator's address"));
-  }
-  if (options.index > 0) {
-    SYNCGRADS_RETURN_IF_ERROR(ParseHostPort("--coordinator", options.coordinator).status());
-  }
-  SYNCGRADS_ASSIGN_OR_RETURN(const HostPort bind, ParseHostAndPort("--bind", options.bind, 0));
-  if (bind.port != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--bind is \"", options.bind, "\", which has a port; use --port for it"));
-  }
-  SYNCGRADS_RETURN_IF_ERROR(Advertised(options, 0).status());
-  SYNCGRADS_RETURN_IF_ERROR(CheckTls(options.tls, SideOf(options)));
-  return CheckCongestionControl(options.congestion_control);
 }
 
 // gRPC offers reflection on every server of a process that contains it.
@@ -228,7 +172,7 @@ class GrpcServer : public Server {
   }
 
   absl::Status Listen() {
-    SYNCGRADS_RETURN_IF_ERROR(Check(options_));
+    SYNCGRADS_RETURN_IF_ERROR(CheckOptions(options_));
     SYNCGRADS_RETURN_IF_ERROR(access_.Load());
     SYNCGRADS_RETURN_IF_ERROR(OpenState());
     if (options_.index == 0) {
