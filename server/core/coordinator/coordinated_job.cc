@@ -317,6 +317,7 @@ void CoordinatedJob::DropLost() {
        departures_.TakeOverdue(dependencies_.clock.Now(), dependencies_.options.membership.lease)) {
     plan_.Append(std::move(gone));
   }
+  members_.GiveUpFarewells();
   // Members send heartbeats only after their Welcome, which is sent when every server has
   // connected. Until then an open stream renews the lease.
   if (!dependencies_.log.complete()) members_.RenewConnected();

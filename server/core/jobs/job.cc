@@ -105,7 +105,12 @@ void Job::AddEpoch(const Epoch& epoch) {
     roster.Forget(needed);
   });
   CountResultBytes();
-  for (const std::shared_ptr<ServedGroup>& group : Groups()) group->EndHold();
+  const std::shared_ptr<const Roster> roster = this->roster();
+  presences_.ForgetUnless(*roster);
+  for (const std::shared_ptr<ServedGroup>& group : Groups()) {
+    group->ForgetUnless(*roster);
+    group->EndHold();
+  }
 }
 
 void Job::End(const MemberEnded& ended) {

@@ -23,6 +23,11 @@ void Presence::RemoveStream(const MemberStream* stream) {
   streams_.erase(stream);
 }
 
+bool Presence::has_streams() const {
+  MutexLock lock(mutex_);
+  return !streams_.empty();
+}
+
 std::vector<std::shared_ptr<MemberStream>> Presence::Close(const absl::Status& reason) {
   std::vector<std::shared_ptr<MemberStream>> streams;
   MutexLock lock(mutex_);

@@ -54,6 +54,7 @@ class Presence {
   //   others             the reason of CutStreams or EndStreams, if one of them was called
   absl::Status AddStream(const std::shared_ptr<MemberStream>& stream);
   void RemoveStream(const MemberStream* stream);
+  bool has_streams() const;
 
   // Cuts all streams, and refuses new ones with `reason`.
   void CutStreams(const absl::Status& reason);
@@ -67,7 +68,7 @@ class Presence {
   std::atomic<int64_t> last_message_{0};
   UnreadBytes unread_{kLeastUnreadLimit};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::map<const MemberStream*, std::weak_ptr<MemberStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };

@@ -18,6 +18,13 @@ std::shared_ptr<const Presence> PresenceTable::Find(MemberId member) const {
   return found == presences_.end() ? nullptr : found->second;
 }
 
+void PresenceTable::ForgetUnless(const Roster& roster) {
+  MutexLock lock(mutex_);
+  std::erase_if(presences_, [&roster](const auto& entry) {
+    return roster.Find(entry.first) == nullptr && !entry.second->has_streams();
+  });
+}
+
 void PresenceTable::EndStreams(const absl::Status& reason) {
   std::map<MemberId, std::shared_ptr<Presence>> presences;
   {

@@ -12,14 +12,15 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "server/core/jobs/presence.h"
+#include "server/core/plan/roster.h"
 
 namespace syncgrads::server {
 
-// A member keeps its presence for as long as the job is open, also when it has gone: streams that
-// it opens later are then refused.
+// A member keeps its presence when it has gone, for as long as the job knows it: streams that it
+// opens later are then refused.
 //
-// The Job owns it, and calls it without its own locks, on any thread. Thread-safe. Presences are
-// called without `mutex_`, except to set the time of a new one.
+// The Job owns it, and calls it without its own locks (ForgetUnless with `change_mutex_` held), on
+// any thread. Thread-safe. Presences are called without `mutex_`, except for what calls nobody.
 class PresenceTable {
  public:
   // `clock` must outlive this object.
@@ -29,6 +30,9 @@ class PresenceTable {
   std::shared_ptr<Presence> Of(MemberId member);
   // Returns the member's presence; null if there is none.
   std::shared_ptr<const Presence> Find(MemberId member) const;
+
+  // Removes the presences of the members that are not in `roster` and have no streams.
+  void ForgetUnless(const Roster& roster);
 
   // Ends the data streams of all members.
   void EndStreams(const absl::Status& reason);

@@ -165,6 +165,10 @@ void ServedGroup::EndHold() {
   }
 }
 
+void ServedGroup::ForgetUnless(const Roster& roster) {
+  if (arrivals_ != nullptr) arrivals_->ForgetUnless(roster);
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<const RoundResult>>> ServedGroup::HoldRound(
     Round round) const {
   std::vector<std::shared_ptr<const RoundResult>> results;

@@ -71,9 +71,9 @@ struct GroupProgress {
 // Its members, but for `pass_` and `chunks_progress_`, are not changed after construction; chunks,
 // arrivals and waits have their own locks, and it takes no lock itself. Thread-safe. The Job calls
 // it without its `mutex_`. The thread that applies changes (see job.h) constructs it and calls
-// TakeRoster and EndHold, all with the job's `change_mutex_` held, and Fix, SetNorms and Hold.
-// These methods and Push close the rounds that they complete: answers are sent, and sinks of
-// ToCoordinator may be called.
+// TakeRoster, EndHold and ForgetUnless, all with the job's `change_mutex_` held, and Fix, SetNorms
+// and Hold. These methods and Push close the rounds that they complete: answers are sent, and sinks
+// of ToCoordinator may be called.
 class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
  public:
   // What the groups of one job have in common. `clock`, `closers` and `to_coordinator` must outlive
@@ -123,6 +123,8 @@ class ServedGroup : public std::enable_shared_from_this<ServedGroup> {
   Round Hold();
   // Also passes the newest roster to all chunks.
   void EndHold();
+  // Removes what is kept of members that are not in `roster`.
+  void ForgetUnless(const Roster& roster);
 
   // Returns the results of a round of all chunks. Their slots are not written again while the
   // results are held.

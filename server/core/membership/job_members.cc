@@ -94,6 +94,7 @@ void JobMembers::Restore(const MemberGone& gone) {
   member->second.gone = true;
   // It is not stored whether the Farewell has reached the member, so it may retry.
   member->second.awaits_farewell = member->second.awaits_farewell || gone.graceful;
+  member->second.link_broken = dependencies_.clock.Now();
 }
 
 void JobMembers::Restore(const JobClosed& /*closed*/) {
@@ -166,8 +167,8 @@ void JobMembers::Disconnect(MemberId id, const MemberLink* link) {
   if (found == members_.end() || found->second.link.get() != link) return;
   JobMember& member = found->second;
   member.link = nullptr;
-  if (member.gone) return;
   member.link_broken = dependencies_.clock.Now();
+  if (member.gone) return;
   dependencies_.journal.Record(
       {.kind = EventKind::kDisconnected,
        .job = job_.name(),
@@ -202,6 +203,15 @@ void JobMembers::MarkLeft(MemberId id) {
   JobMember& member = members_.at(id);
   member.gone = true;
   member.awaits_farewell = true;
+}
+
+void JobMembers::GiveUpFarewells() {
+  const absl::Time now = dependencies_.clock.Now();
+  for (auto& [id, member] : members_) {
+    if (member.link == nullptr && now - member.link_broken > dependencies_.options.stream_grace) {
+      member.awaits_farewell = false;
+    }
+  }
 }
 
 void JobMembers::Expel(MemberId id, const absl::Status& reason) {

@@ -109,6 +109,9 @@ class JobMembers {
   // Gives every present member a full lease and, if it has no stream, a full grace period.
   void RenewAll();
 
+  // Members that have left and have had no stream for the grace of a stream are not waited for any
+  // more. If one returns later, it is refused, and knows by that that it has left.
+  void GiveUpFarewells();
   // The member has left gracefully. It keeps its stream until it is sent its Farewell.
   void MarkLeft(MemberId id);
   // The member is dropped: sends it Expelled with `reason`, and ends its stream.

@@ -16,6 +16,12 @@ void Arrivals::Seated(Round round, MemberId member) {
   relay_.Send(arrival);
 }
 
+void Arrivals::ForgetUnless(const Roster& roster) {
+  MutexLock lock(mutex_);
+  std::erase_if(seats_,
+                [&roster](const auto& entry) { return roster.Find(entry.first) == nullptr; });
+}
+
 std::vector<Arrival> Arrivals::Newest() const {
   MutexLock lock(mutex_);
   std::vector<Arrival> newest;

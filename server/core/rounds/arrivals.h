@@ -46,6 +46,9 @@ class Arrivals : public SeatListener {
 
   void Seated(Round round, MemberId member) override;
 
+  // Removes the arrivals of the members that are not in `roster`.
+  void ForgetUnless(const Roster& roster);
+
   // For each member, the newest round that it has contributed to, if that contribution is complete
   // on this server.
   std::vector<Arrival> Newest() const;

@@ -348,6 +348,40 @@ TEST_F(ElasticFollowedTest, ANewcomerHearsOfItsEpochWhenEveryServerHasAppliedIt)
   EXPECT_EQ(b.link->Last<Epoch>().number, 2u);
 }
 
+TEST_F(ElasticFollowedTest, AMemberThatHasLeftAndDiesBeforeItHearsSoIsForgotten) {
+  const Joined a = JoinElastic("a", 2, 2), b = JoinElastic("b", 2, 2);
+  server_->Apply(coordinator_);
+  Ready(a);
+  Ready(b);
+  server_->Apply(coordinator_);
+  // Leaves, and its stream breaks before every server has applied that.
+  const auto leave = [this](const Joined& member) {
+    coordinator_.Leave(*member.key, 7, {});
+    coordinator_.LinkBroken(*member.key, member.link.get());
+    server_->Apply(coordinator_);
+    EXPECT_EQ(member.link->Count<Farewell>(), 0u);
+  };
+  const auto pass = [this](absl::Duration time) {
+    clock_.Advance(time);
+    coordinator_.Tick();
+    server_->Apply(coordinator_);
+  };
+  leave(b);
+  // It has as long as a member whose stream broke.
+  pass(absl::Seconds(4));
+  const Joined again = Rejoin(b);
+  ASSERT_THAT(again.key, IsOk());
+  coordinator_.Leave(*again.key, 8, {});
+  EXPECT_EQ(again.link->Last<Farewell>().request, 8u);
+  const Joined c = JoinElastic("c", 2, 2);
+  server_->Apply(coordinator_);
+  ASSERT_THAT(NamesOf(a.link->Last<Epoch>()), ElementsAre("a", "c"));
+  Ready(c);
+  leave(c);
+  pass(absl::Seconds(6));
+  ExpectError(Rejoin(c).key, kFailed, {"no longer a member"});
+}
+
 TEST_F(ElasticFollowedTest, ANewcomerThatDiesWhileItsEpochIsProposedIsNotInIt) {
   const Joined a = JoinElastic("a", 1, 2);
   server_->Apply(coordinator_);

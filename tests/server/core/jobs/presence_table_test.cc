@@ -31,6 +31,25 @@ TEST(PresenceTableTest, AMemberHasOnePresenceWhichBeginsWithAMessage) {
   EXPECT_NE(presences.Of(kSecond), first);
 }
 
+TEST(PresenceTableTest, ForgetsMembersThatTheJobDoesNotKnowAndThatHaveNoStreams) {
+  const FakeClock clock;
+  PresenceTable presences(clock);
+  const auto stream = std::make_shared<EndedStream>();
+  const std::shared_ptr<Presence> known = presences.Of(kFirst), unknown = presences.Of(kSecond);
+  EXPECT_THAT(unknown->AddStream(stream), IsOk());
+  Roster roster;
+  Epoch epoch;
+  epoch.members = {{kFirst, "a", Incarnation{1}}};
+  roster.Add(epoch);
+  presences.ForgetUnless(roster);
+  EXPECT_EQ(presences.Find(kFirst), known);
+  EXPECT_EQ(presences.Find(kSecond), unknown);
+  unknown->RemoveStream(stream.get());
+  presences.ForgetUnless(roster);
+  EXPECT_EQ(presences.Find(kFirst), known);
+  EXPECT_EQ(presences.Find(kSecond), nullptr);
+}
+
 TEST(PresenceTableTest, EndsTheStreamsOfAllMembers) {
   const FakeClock clock;
   PresenceTable presences(clock);

@@ -95,6 +95,20 @@ TEST_F(QuorumRoundsTest, WaitsForTheCoordinatorWhoeverIsThere) {
   EXPECT_EQ(rounds_->late_contributions(), 1u);
 }
 
+TEST_F(QuorumRoundsTest, ArrivalsOfMembersThatAreForgottenAreToo) {
+  Start(3);
+  for (uint32_t member : {0, 1, 2}) Push(member, 1, 1);
+  EXPECT_EQ(arrivals_->Newest().size(), 3u);
+  Roster roster;
+  Epoch epoch;
+  epoch.members = {{MemberId{1}, "b", IncarnationOf(1)}};
+  roster.Add(epoch);
+  arrivals_->ForgetUnless(roster);
+  const std::vector<Arrival> newest = arrivals_->Newest();
+  ASSERT_EQ(newest.size(), 1u);
+  EXPECT_EQ(newest[0].member, MemberId{1});
+}
+
 TEST_F(QuorumRoundsTest, WaitsForWhatASetHasLostHere) {
   Start(3);
   Fix(1, {0, 2});
