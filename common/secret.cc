@@ -38,10 +38,10 @@ bool IsHex(absl::string_view text, size_t size) {
 
 }  // namespace
 
-std::string HashSecret(absl::string_view secret) {
-  if (secret.empty()) return "";
-  const std::string salt = DrawSecret();
-  return absl::StrCat(kPrefix, salt, ":", DigestOf(salt, secret));
+std::string HashSecret(absl::string_view secret) { return HashSecret(secret, DrawSecret()); }
+
+std::string HashSecret(absl::string_view secret, absl::string_view salt) {
+  return secret.empty() ? "" : absl::StrCat(kPrefix, salt, ":", DigestOf(salt, secret));
 }
 
 bool IsSecretHash(absl::string_view hash) {
@@ -52,10 +52,18 @@ bool IsSecretHash(absl::string_view hash) {
 }
 
 bool MatchesHash(absl::string_view hash, absl::string_view secret) {
-  if (!IsSecretHash(hash)) return EqualSecrets(hash, secret);
+  return ShownSecret(secret).Matches(hash);
+}
+
+bool ShownSecret::Matches(absl::string_view hash) {
+  if (!IsSecretHash(hash)) return EqualSecrets(hash, secret_);
   const absl::string_view salt = hash.substr(kPrefix.size(), 2 * kSecretBytes);
   const absl::string_view digest = hash.substr(kPrefix.size() + salt.size() + 1);
-  return EqualSecrets(absl::AsciiStrToLower(digest), DigestOf(salt, secret));
+  if (salt != salt_) {
+    salt_ = std::string(salt);
+    digest_ = DigestOf(salt, secret_);
+  }
+  return EqualSecrets(absl::AsciiStrToLower(digest), digest_);
 }
 
 bool EqualSecrets(absl::string_view a, absl::string_view b) {

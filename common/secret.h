@@ -14,6 +14,9 @@ namespace syncgrads {
 // in hexadecimal digits. Those who keep or receive this text can recognise the secret, but cannot
 // use the text in its place. The hash of an empty secret is empty.
 std::string HashSecret(absl::string_view secret);
+// The same with a salt that DrawSecret has returned: many secrets that are kept together may share
+// one, so that a secret is recognised with one digest (ShownSecret).
+std::string HashSecret(absl::string_view secret, absl::string_view salt);
 
 // Returns whether `hash` has the form that HashSecret returns.
 bool IsSecretHash(absl::string_view hash);
@@ -21,6 +24,22 @@ bool IsSecretHash(absl::string_view hash);
 // Returns whether `hash` is that of `secret`. Takes the same time wherever the secret differs. A
 // text of another form is compared with the secret itself.
 bool MatchesHash(absl::string_view hash, absl::string_view secret);
+
+// A secret that is compared with many hashes.
+class ShownSecret {
+ public:
+  // `secret` must outlive this object.
+  explicit ShownSecret(absl::string_view secret) : secret_(secret) {}
+
+  // MatchesHash. Hashes with the salt of the one before cost no digest.
+  bool Matches(absl::string_view hash);
+
+ private:
+  const absl::string_view secret_;
+  std::string salt_;
+  // Of `salt_` and the secret.
+  std::string digest_;
+};
 
 // Returns whether two secrets are equal. The time depends on their lengths only.
 bool EqualSecrets(absl::string_view a, absl::string_view b);

@@ -191,28 +191,31 @@ bool Access::HasServerToken(const Caller& caller) const {
   return MatchesHash(server_token_hash_, caller.token);
 }
 
-unsigned Access::RolesOf(const Rules& rules, const Caller& caller, const std::string* job) {
-  unsigned roles = 0;
-  for (const AccessRule& rule : rules) {
-    const bool is_caller =
-        rule.token_hash.empty()
-            ? std::any_of(
-                  caller.names.begin(), caller.names.end(),
-                  [&rule](const std::string& name) { return MatchesPattern(rule.name, name); })
-            : !caller.token.empty() && MatchesHash(rule.token_hash, caller.token);
-    if (is_caller && IsFor(rule, job)) roles |= Bit(rule.role);
+Access::Decision Access::Decide(const Caller& caller, Action action, const std::string* job) const {
+  if (IsForServers(action) && HasServerToken(caller)) return {.allowed = true};
+  if (!has_rules_) return {.allowed = !IsForServers(action)};
+  Decision decision;
+  ShownSecret token(caller.token);
+  const std::shared_ptr<const Rules> rules = this->rules();
+  for (const AccessRule& rule : *rules) {
+    bool is_caller = false;
+    if (rule.token_hash.empty()) {
+      is_caller =
+          std::any_of(caller.names.begin(), caller.names.end(),
+                      [&rule](const std::string& name) { return MatchesPattern(rule.name, name); });
+    } else if (!caller.token.empty()) {
+      is_caller = token.Matches(rule.token_hash);
+      decision.token_is_known = decision.token_is_known || is_caller;
+    }
+    if (is_caller && (Bit(rule.role) & RolesFor(action)) != 0 && IsFor(rule, job)) {
+      decision.allowed = true;
+    }
   }
-  return roles;
-}
-
-bool Access::AllowsFor(const Caller& caller, Action action, const std::string* job) const {
-  if (IsForServers(action) && HasServerToken(caller)) return true;
-  if (!has_rules_) return !IsForServers(action);
-  return (RolesOf(*rules(), caller, job) & RolesFor(action)) != 0;
+  return decision;
 }
 
 absl::Status Access::CheckFor(const Caller& caller, Action action, const std::string* job) {
-  // A hash takes time in proportion to the token, for each rule.
+  // A hash takes time in proportion to the token, for each salt in the rules.
   if (caller.token.size() > kMaxTokenBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the token has ", caller.token.size(),
                                                    " bytes; at most ", kMaxTokenBytes,
@@ -220,7 +223,8 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   }
   Refresh();
   if (!has_rules_) SYNCGRADS_RETURN_IF_ERROR(CheckUser(caller));
-  if (AllowsFor(caller, action, job)) {
+  const Decision decision = Decide(caller, action, job);
+  if (decision.allowed) {
     Admitted(caller);
     return absl::OkStatus();
   }
@@ -235,9 +239,7 @@ absl::Status Access::CheckFor(const Caller& caller, Action action, const std::st
   absl::Status refused =
       absl::PermissionDeniedError(absl::StrCat("this needs the role ", Describe(RolesFor(action)),
                                                to_what, "; the caller has shown ", Shown(caller)));
-  const Caller without_certificate = {caller.peer, {}, caller.token};
-  const bool is_known = RolesOf(*rules(), without_certificate, nullptr) != 0;
-  return is_known ? refused : Count(caller, std::move(refused));
+  return decision.token_is_known ? refused : Count(caller, std::move(refused));
 }
 
 absl::Status Access::CheckUser(const Caller& caller) const {
@@ -260,7 +262,7 @@ void Access::Admitted(const Caller& caller) {
 
 bool Access::Allows(const Caller& caller, Action action, absl::string_view job) const {
   const std::string name(job);
-  return AllowsFor(caller, action, &name);
+  return Decide(caller, action, &name).allowed;
 }
 
 absl::Status Access::Check(const Caller& caller, Action action, absl::string_view job) {

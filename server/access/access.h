@@ -144,10 +144,13 @@ class Access {
   void WarnIfUnsafe(const struct stat& status, const Rules& rules);
   bool HasServerToken(const Caller& caller) const;
   absl::Status CheckFor(const Caller& caller, Action action, const std::string* job);
-  bool AllowsFor(const Caller& caller, Action action, const std::string* job) const;
-  // Returns the roles that `rules` give the caller for the job, as a set of bits. If `job` is null,
-  // those for any job.
-  static unsigned RolesOf(const Rules& rules, const Caller& caller, const std::string* job);
+  struct Decision {
+    bool allowed = false;
+    // A rule has the caller's token, for whatever role and job.
+    bool token_is_known = false;
+  };
+  // If `job` is null, for any job.
+  Decision Decide(const Caller& caller, Action action, const std::string* job) const;
 
   const AccessOptions options_;
   const bool has_rules_;

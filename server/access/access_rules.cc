@@ -28,7 +28,9 @@ std::optional<Role> RoleNamed(absl::string_view name) {
   return std::nullopt;
 }
 
-absl::StatusOr<AccessRule> ParseRule(const std::vector<absl::string_view>& words) {
+// Tokens are hashed with `salt`.
+absl::StatusOr<AccessRule> ParseRule(const std::vector<absl::string_view>& words,
+                                     absl::string_view salt) {
   if (words.size() != 3) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", words.size(), " words; a rule is ROLE JOBS WHO"));
@@ -51,7 +53,7 @@ absl::StatusOr<AccessRule> ParseRule(const std::vector<absl::string_view>& words
       return absl::InvalidArgumentError(
           absl::StrCat("the token has ", who.size(), " bytes, the maximum is ", kMaxTokenBytes));
     }
-    rule.token_hash = HashSecret(who);
+    rule.token_hash = HashSecret(who, salt);
     rule.token_bytes = who.size();
   } else if (absl::ConsumePrefix(&who, "san:") && !who.empty()) {
     rule.name = std::string(who);
@@ -86,6 +88,7 @@ bool MatchesPattern(const std::string& pattern, const std::string& text) {
 }
 
 absl::StatusOr<std::vector<AccessRule>> ParseAccessRules(absl::string_view text) {
+  const std::string salt = DrawSecret();
   std::vector<AccessRule> rules;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -93,7 +96,7 @@ absl::StatusOr<std::vector<AccessRule>> ParseAccessRules(absl::string_view text)
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
     absl::StatusOr<AccessRule> rule =
-        ParseRule(absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty()));
+        ParseRule(absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty()), salt);
     if (rule.ok() && rules.size() == kMaxRules) {
       rule = absl::InvalidArgumentError(absl::StrCat("there are more than ", kMaxRules, " rules"));
     }

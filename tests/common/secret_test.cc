@@ -24,6 +24,20 @@ TEST(SecretTest, AHashMatchesItsSecretOnly) {
   EXPECT_FALSE(MatchesHash(hash, hash));
 }
 
+TEST(SecretTest, AShownSecretIsComparedWithHashesOfAnySalt) {
+  const std::string salt = DrawSecret();
+  const std::string one = HashSecret("secret", salt), other = HashSecret("another", salt);
+  ShownSecret shown("secret");
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_TRUE(shown.Matches(one));
+    EXPECT_FALSE(shown.Matches(other));
+    EXPECT_TRUE(shown.Matches(HashSecret("secret")));
+    EXPECT_FALSE(shown.Matches(HashSecret("another")));
+    EXPECT_FALSE(shown.Matches("plain"));
+  }
+  EXPECT_TRUE(MatchesHash(one, "secret"));
+}
+
 TEST(SecretTest, TheHashOfNoSecretIsEmpty) {
   EXPECT_EQ(HashSecret(""), "");
   EXPECT_TRUE(MatchesHash("", ""));
