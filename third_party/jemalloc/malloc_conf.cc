@@ -4,7 +4,8 @@
 // What is not used goes back to the kernel within ten seconds, little by little, also in a process
 // that does nothing then: after a job, or after peers that have opened many streams. glibc's
 // allocator cannot do that: malloc_trim leaves up to 64 MiB in each of its arenas, of which it has
-// eight for each processor.
+// eight for each processor. After the misbehaviours of tests/fault, mimalloc 2.0 has kept four
+// times as much as jemalloc.
 //
 // A thread keeps at most 2 to 8 small pieces of each size for itself, in place of 20 to 200: gRPC's
 // threads keep theirs until they allocate again, also if they only wait from now on, and a single
