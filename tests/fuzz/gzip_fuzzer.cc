@@ -11,7 +11,7 @@
 namespace syncgrads::fuzz {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 16;
+constexpr size_t kMaxBytes = 1 << 13;
 
 std::string Gzip(const std::string& text) {
   z_stream stream = {};
@@ -38,7 +38,8 @@ void Fuzz(absl::string_view input) {
 
 std::vector<std::string> Seeds() {
   const std::string small = Gzip("a,b\n1,2\n");
-  return {small, small + Gzip(std::string(1000, 'x')), Gzip(""), Gzip(std::string(1 << 17, 'x'))};
+  return {small, small + Gzip(std::string(1000, 'x')), Gzip(""),
+          Gzip(std::string(2 * kMaxBytes, 'x'))};
 }
 
 }  // namespace syncgrads::fuzz

@@ -12,7 +12,9 @@
 namespace syncgrads {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 18;
+// The pieces in which a file is decompressed: smaller ones for a small file.
+constexpr size_t kLeastPieceBytes = 1 << 12;
+constexpr size_t kMostPieceBytes = 1 << 18;
 // zlib counts its input in 32 bits.
 constexpr size_t kMaxInput = 1 << 30;
 // 15 allows any window size; 16 selects gzip's format.
@@ -27,7 +29,7 @@ absl::StatusOr<std::string> Gunzip(absl::string_view compressed, const std::stri
     return absl::InternalError(absl::StrCat(path, ": cannot initialise zlib"));
   }
   const absl::Cleanup end = [&stream] { inflateEnd(&stream); };
-  std::vector<char> piece(kPieceBytes);
+  std::vector<char> piece(std::clamp(compressed.size(), kLeastPieceBytes, kMostPieceBytes));
   std::string contents;
   int code = Z_STREAM_END;
   while (!compressed.empty()) {
