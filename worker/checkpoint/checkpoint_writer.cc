@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/start_thread.h"
+#include "common/status_macros.h"
 
 namespace syncgrads {
 namespace {
@@ -59,17 +61,18 @@ bool CheckpointWriter::busy() const {
 
 absl::Status CheckpointWriter::Begin(Snapshot snapshot,
                                      std::function<absl::Status(Snapshot&)> complete) {
-  {
-    MutexLock lock(state_->mutex);
-    if (state_->step_under_way.has_value()) {
-      return absl::UnavailableError(absl::StrCat("the checkpoint of step ", *state_->step_under_way,
-                                                 " is still being written to ", path_));
-    }
-    state_->step_under_way = snapshot.manifest.step;
-    state_->next = State::Work{std::move(snapshot), std::move(complete)};
-    state_->changed.NotifyAll();
+  if (!thread_.joinable()) {
+    SYNCGRADS_RETURN_IF_ERROR(
+        StartThread("checkpoints", thread_, [state = state_] { Run(state); }));
   }
-  if (!thread_.joinable()) thread_ = std::thread([state = state_] { Run(state); });
+  MutexLock lock(state_->mutex);
+  if (state_->step_under_way.has_value()) {
+    return absl::UnavailableError(absl::StrCat("the checkpoint of step ", *state_->step_under_way,
+                                               " is still being written to ", path_));
+  }
+  state_->step_under_way = snapshot.manifest.step;
+  state_->next = State::Work{std::move(snapshot), std::move(complete)};
+  state_->changed.NotifyAll();
   return absl::OkStatus();
 }
 

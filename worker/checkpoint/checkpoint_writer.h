@@ -46,7 +46,8 @@ class CheckpointWriter {
   // `complete` uses must live until TakeOutcomes has returned the outcome.
   //
   // Errors:
-  //   Unavailable  a checkpoint is being written; names its step
+  //   Unavailable        a checkpoint is being written; names its step
+  //   ResourceExhausted  the system has no thread for it; the next Begin tries again
   absl::Status Begin(Snapshot snapshot, std::function<absl::Status(Snapshot&)> complete = nullptr);
 
   // Returns the outcomes of the checkpoints that have ended since the last call.
